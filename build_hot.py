@@ -1,0 +1,19 @@
+"""The compiled modules, nothing else.
+
+A `.py` here is plain Python with a `.pxd` of C types beside it and runs uncompiled as well. A `.pyx` is a scanner
+over raw memory whose plain twin is another module: it is only ever an addition.
+"""
+
+HOT_MODULES: dict[str, str] = {
+    "kourou.protocol._wire": "src/kourou/protocol/_wire.pyx",
+    "kourou.protocol.record": "src/kourou/protocol/record.py",
+}
+
+DIRECTIVES: dict[str, object] = {
+    "language_level": 3,
+    "boundscheck": False,
+    "wraparound": False,
+    "cdivision": True,
+    "initializedcheck": False,
+    "embedsignature": True,
+}

@@ -1,0 +1,372 @@
+"""The exception tree.
+
+    KourouError
+      ProtocolError             bytes that are not what the protocol says
+        LocalProtocolError      ... and we were about to send them
+        RemoteProtocolError     ... and the peer sent them
+      RefusedError              the peer answered with a code other than success: a class per response code
+
+Each class says whether the same request may succeed later (`retriable`). A response code without a class of its own
+still raises: `RefusedError` itself, with code and remark.
+"""
+
+from typing import ClassVar
+
+from kourou.protocol.codes import ResponseCode
+
+
+class KourouError(Exception):
+    """The root of all errors that Kourou raises on purpose."""
+
+    retriable: ClassVar[bool] = False
+
+
+class ProtocolError(KourouError):
+    """Bytes or values that the protocol does not allow."""
+
+
+class LocalProtocolError(ProtocolError):
+    """We tried to send something that the protocol does not allow."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer sent something that the protocol does not allow."""
+
+
+class FrameError(RemoteProtocolError):
+    """A frame that can't be cut out of the stream: the connection can't go on."""
+
+
+class HeaderError(RemoteProtocolError):
+    """A request whose header fields are missing or have the wrong type: this request can't be served."""
+
+
+class BodyError(RemoteProtocolError):
+    """A body that does not decode: this request can't be served."""
+
+
+class RefusedError(KourouError):
+    """The peer answered, and the answer is no."""
+
+    code: ClassVar[ResponseCode | None] = None
+    by_code: ClassVar[dict[int, type["RefusedError"]]] = {}
+
+    def __init_subclass__(cls, *, code: ResponseCode | None = None, retriable: bool | None = None) -> None:
+        super().__init_subclass__()
+        if retriable is not None:
+            cls.retriable = retriable
+        if code is not None:
+            if code in RefusedError.by_code:
+                raise TypeError(f"{code.name} belongs to {RefusedError.by_code[code].__name__} already")
+            cls.code = code
+            RefusedError.by_code[code] = cls
+
+    def __init__(self, remark: str | None = None, *, response_code: int | None = None) -> None:
+        self.remark = remark
+        self.response_code = int(response_code if response_code is not None else self.code or -1)
+        name = ResponseCode(self.response_code).name if self.response_code in RefusedError.by_code else "code"
+        super().__init__(f"{name} ({self.response_code}): {remark or 'no remark'}")
+
+
+def refused(code: int, remark: str | None = None) -> RefusedError:
+    """The exception for an answer's code and remark. Unknown codes give `RefusedError` itself."""
+    cls = RefusedError.by_code.get(code)
+    return cls(remark) if cls else RefusedError(remark, response_code=code)
+
+
+class StoredButUnsafeError(RefusedError):
+    """The message is stored, but less safely than its flush or replication mode asks for."""
+
+
+class NothingToPullError(RefusedError):
+    """A pull without messages: not a fault, but a reason to ask again, perhaps elsewhere."""
+
+
+class SubscriptionError(RefusedError):
+    """The consumer's subscription and the broker's knowledge of it do not fit."""
+
+
+class TransactionError(RefusedError):
+    """The state of a transaction, or a transaction that failed."""
+
+
+class RelayError(RefusedError):
+    """A broker relayed a request to another peer, and that failed."""
+
+
+class ControllerError(RefusedError):
+    """An answer of the controllers that choose masters."""
+
+
+class RpcTimeOutError(RelayError, code=ResponseCode.RPC_TIME_OUT, retriable=True):
+    """A relayed request was not answered in time."""
+
+
+class RpcSendToChannelFailedError(RelayError, code=ResponseCode.RPC_SEND_TO_CHANNEL_FAILED, retriable=True):
+    """A relayed request could not be sent."""
+
+
+class RpcAddrIsNullError(RelayError, code=ResponseCode.RPC_ADDR_IS_NULL):
+    """A relayed request had no address to go to."""
+
+
+class RpcUnknownError(RelayError, code=ResponseCode.RPC_UNKNOWN):
+    """A relayed request failed for an unknown reason."""
+
+
+class PeerFailedError(RefusedError, code=ResponseCode.SYSTEM_ERROR, retriable=True):
+    """The peer failed in a way that it has no code for; the remark says how."""
+
+
+class SystemBusyError(RefusedError, code=ResponseCode.SYSTEM_BUSY, retriable=True):
+    """The peer sheds load; try again, or another broker."""
+
+
+class RequestCodeNotSupportedError(RefusedError, code=ResponseCode.REQUEST_CODE_NOT_SUPPORTED):
+    """The peer does not know this kind of request."""
+
+
+class TransactionFailedError(TransactionError, code=ResponseCode.TRANSACTION_FAILED):
+    """The transaction could not be carried out."""
+
+
+class FlushDiskTimeoutError(StoredButUnsafeError, code=ResponseCode.FLUSH_DISK_TIMEOUT, retriable=True):
+    """Stored, but not on disk within the time allowed."""
+
+
+class SlaveNotAvailableError(StoredButUnsafeError, code=ResponseCode.SLAVE_NOT_AVAILABLE, retriable=True):
+    """Stored, but no slave was there to copy it."""
+
+
+class FlushSlaveTimeoutError(StoredButUnsafeError, code=ResponseCode.FLUSH_SLAVE_TIMEOUT, retriable=True):
+    """Stored, but no slave had it within the time allowed."""
+
+
+class MessageIllegalError(RefusedError, code=ResponseCode.MESSAGE_ILLEGAL):
+    """The message breaks a limit: body, topic, properties or timer."""
+
+
+class ServiceNotAvailableError(RefusedError, code=ResponseCode.SERVICE_NOT_AVAILABLE, retriable=True):
+    """The store does not accept writes now."""
+
+
+class VersionNotSupportedError(RefusedError, code=ResponseCode.VERSION_NOT_SUPPORTED):
+    """The peer is too old for this request."""
+
+
+class NoPermissionError(RefusedError, code=ResponseCode.NO_PERMISSION):
+    """Not allowed: by access rules, or by the permission of broker, topic or group."""
+
+
+class TopicNotExistError(RefusedError, code=ResponseCode.TOPIC_NOT_EXIST, retriable=True):
+    """No broker serves this topic."""
+
+
+class TopicExistAlreadyError(RefusedError, code=ResponseCode.TOPIC_EXIST_ALREADY):
+    """The topic is already there."""
+
+
+class PullNotFoundError(NothingToPullError, code=ResponseCode.PULL_NOT_FOUND, retriable=True):
+    """No new message at this offset yet."""
+
+
+class PullRetryImmediatelyError(NothingToPullError, code=ResponseCode.PULL_RETRY_IMMEDIATELY, retriable=True):
+    """Nothing matched in the scanned range; pull again from the next offset."""
+
+
+class PullOffsetMovedError(NothingToPullError, code=ResponseCode.PULL_OFFSET_MOVED):
+    """The offset lies outside the queue; the answer has the one to go on from."""
+
+
+class QueryNotFoundError(RefusedError, code=ResponseCode.QUERY_NOT_FOUND):
+    """Nothing is stored under this key, offset or name."""
+
+
+class SubscriptionParseFailedError(SubscriptionError, code=ResponseCode.SUBSCRIPTION_PARSE_FAILED):
+    """The filter expression does not parse."""
+
+
+class SubscriptionNotExistError(SubscriptionError, code=ResponseCode.SUBSCRIPTION_NOT_EXIST):
+    """The group has not subscribed to this topic."""
+
+
+class SubscriptionNotLatestError(SubscriptionError, code=ResponseCode.SUBSCRIPTION_NOT_LATEST):
+    """The broker's view of the subscription is older than the request's."""
+
+
+class SubscriptionGroupNotExistError(SubscriptionError, code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST):
+    """The consumer group does not exist."""
+
+
+class FilterDataNotExistError(SubscriptionError, code=ResponseCode.FILTER_DATA_NOT_EXIST):
+    """The filter of this group is not registered."""
+
+
+class FilterDataNotLatestError(SubscriptionError, code=ResponseCode.FILTER_DATA_NOT_LATEST):
+    """The registered filter is older than the request's."""
+
+
+class InvalidParameterError(RefusedError, code=ResponseCode.INVALID_PARAMETER):
+    """A field of the request has a value that makes no sense."""
+
+
+class TransactionShouldCommitError(TransactionError, code=ResponseCode.TRANSACTION_SHOULD_COMMIT):
+    """The transaction is to be committed."""
+
+
+class TransactionShouldRollbackError(TransactionError, code=ResponseCode.TRANSACTION_SHOULD_ROLLBACK):
+    """The transaction is to be rolled back."""
+
+
+class TransactionStateUnknowError(TransactionError, code=ResponseCode.TRANSACTION_STATE_UNKNOW):
+    """The transaction state is unknown."""
+
+
+class TransactionStateGroupWrongError(TransactionError, code=ResponseCode.TRANSACTION_STATE_GROUP_WRONG):
+    """The transaction belongs to another producer group."""
+
+
+class NoBuyerIdError(RefusedError, code=ResponseCode.NO_BUYER_ID):
+    """The message has no buyer id."""
+
+
+class NotInCurrentUnitError(RefusedError, code=ResponseCode.NOT_IN_CURRENT_UNIT):
+    """The request belongs to another unit."""
+
+
+class ConsumerNotOnlineError(RefusedError, code=ResponseCode.CONSUMER_NOT_ONLINE):
+    """No consumer of the group is connected."""
+
+
+class ConsumeMsgTimeoutError(RefusedError, code=ResponseCode.CONSUME_MSG_TIMEOUT):
+    """The consumer did not answer in time."""
+
+
+class NoMessageError(NothingToPullError, code=ResponseCode.NO_MESSAGE):
+    """There is no message."""
+
+
+class PollingFullError(RefusedError, code=ResponseCode.POLLING_FULL, retriable=True):
+    """Too many requests are waiting for messages already."""
+
+
+class PollingTimeoutError(NothingToPullError, code=ResponseCode.POLLING_TIMEOUT, retriable=True):
+    """No message came while the request waited."""
+
+
+class BrokerNotExistError(RefusedError, code=ResponseCode.BROKER_NOT_EXIST):
+    """No broker of this name is known."""
+
+
+class BrokerDispatchNotCompleteError(RefusedError, code=ResponseCode.BROKER_DISPATCH_NOT_COMPLETE, retriable=True):
+    """The broker still builds its queues after a start or a change of role."""
+
+
+class BroadcastConsumptionError(RefusedError, code=ResponseCode.BROADCAST_CONSUMPTION):
+    """The group consumes by broadcasting, which this request does not allow."""
+
+
+class FlowControlError(RefusedError, code=ResponseCode.FLOW_CONTROL, retriable=True):
+    """The quota of this caller is used up for now."""
+
+
+class NotLeaderForQueueError(RefusedError, code=ResponseCode.NOT_LEADER_FOR_QUEUE, retriable=True):
+    """Another broker leads this queue."""
+
+
+class IllegalOperationError(RefusedError, code=ResponseCode.ILLEGAL_OPERATION):
+    """The request contradicts the state it acts on."""
+
+
+class GoAwayError(RefusedError, code=ResponseCode.GO_AWAY, retriable=True):
+    """The peer is about to stop: reconnect elsewhere."""
+
+
+class ControllerFencedMasterEpochError(ControllerError, code=ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH):
+    """Controller: fenced master epoch."""
+
+
+class ControllerFencedSyncStateSetEpochError(ControllerError, code=ResponseCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH):
+    """Controller: fenced sync state set epoch."""
+
+
+class ControllerInvalidMasterError(ControllerError, code=ResponseCode.CONTROLLER_INVALID_MASTER):
+    """Controller: invalid master."""
+
+
+class ControllerInvalidReplicasError(ControllerError, code=ResponseCode.CONTROLLER_INVALID_REPLICAS):
+    """Controller: invalid replicas."""
+
+
+class ControllerMasterNotAvailableError(
+    ControllerError, code=ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE, retriable=True
+):
+    """Controller: master not available."""
+
+
+class ControllerInvalidRequestError(ControllerError, code=ResponseCode.CONTROLLER_INVALID_REQUEST):
+    """Controller: invalid request."""
+
+
+class ControllerBrokerNotAliveError(ControllerError, code=ResponseCode.CONTROLLER_BROKER_NOT_ALIVE):
+    """Controller: broker not alive."""
+
+
+class ControllerNotLeaderError(ControllerError, code=ResponseCode.CONTROLLER_NOT_LEADER, retriable=True):
+    """Controller: not leader."""
+
+
+class ControllerBrokerMetadataNotExistError(ControllerError, code=ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST):
+    """Controller: broker metadata not exist."""
+
+
+class ControllerInvalidCleanBrokerMetadataError(
+    ControllerError, code=ResponseCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA
+):
+    """Controller: invalid clean broker metadata."""
+
+
+class ControllerBrokerNeedToBeRegisteredError(
+    ControllerError, code=ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
+):
+    """Controller: broker need to be registered."""
+
+
+class ControllerMasterStillExistError(ControllerError, code=ResponseCode.CONTROLLER_MASTER_STILL_EXIST):
+    """Controller: master still exist."""
+
+
+class ControllerElectMasterFailedError(ControllerError, code=ResponseCode.CONTROLLER_ELECT_MASTER_FAILED):
+    """Controller: elect master failed."""
+
+
+class ControllerAlterSyncStateSetFailedError(ControllerError, code=ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED):
+    """Controller: alter sync state set failed."""
+
+
+class ControllerBrokerIdInvalidError(ControllerError, code=ResponseCode.CONTROLLER_BROKER_ID_INVALID):
+    """Controller: broker id invalid."""
+
+
+class ControllerJraftInternalError(ControllerError, code=ResponseCode.CONTROLLER_JRAFT_INTERNAL_ERROR):
+    """Controller: jraft internal error."""
+
+
+class ControllerBrokerLiveInfoNotExistsError(ControllerError, code=ResponseCode.CONTROLLER_BROKER_LIVE_INFO_NOT_EXISTS):
+    """Controller: broker live info not exists."""
+
+
+class LmqQuotaExceededError(RefusedError, code=ResponseCode.LMQ_QUOTA_EXCEEDED):
+    """Too many light queues."""
+
+
+class LiteSubscriptionQuotaExceededError(RefusedError, code=ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED):
+    """Too many light subscriptions."""
+
+
+class UserNotExistError(RefusedError, code=ResponseCode.USER_NOT_EXIST):
+    """No such user."""
+
+
+class PolicyNotExistError(RefusedError, code=ResponseCode.POLICY_NOT_EXIST):
+    """No such access policy."""
