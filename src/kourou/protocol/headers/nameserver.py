@@ -1,0 +1,324 @@
+"""What clients, admins and brokers ask a name server, and the one thing that it tells brokers."""
+
+from msgspec import field
+
+from kourou.protocol import bodies
+from kourou.protocol.codes import RequestCode
+from kourou.protocol.headers.table import (
+    GET,
+    LIST,
+    PUB,
+    SUB,
+    UPDATE,
+    Direction,
+    Header,
+    Int32,
+    Int64,
+    Resource,
+    needs,
+    request,
+    request_without_header,
+)
+
+_CLIENT = Direction.CLIENT_TO_NAMESERVER
+_BROKER = Direction.BROKER_TO_NAMESERVER
+
+_READ_CLUSTER = needs(GET, Resource.CLUSTER)
+_CHANGE_CLUSTER = needs(UPDATE, Resource.CLUSTER)
+
+# ------------------------------------------------------------------------------------------------------------ routes
+
+
+@request(
+    RequestCode.GET_ROUTEINFO_BY_TOPIC,
+    _CLIENT,
+    access=needs(PUB | SUB | GET, "topic"),
+    answer_body=bodies.TopicRouteData,
+)
+class GetRouteInfo(Header):
+    """Where a topic is."""
+
+    topic: str
+    accept_standard_json_only: bool | None = None
+
+
+request_without_header(
+    RequestCode.GET_BROKER_CLUSTER_INFO,
+    _CLIENT,
+    "All brokers and clusters.",
+    access=_READ_CLUSTER,
+    answer_body=bodies.ClusterInfo,
+)
+
+
+@request(
+    RequestCode.GET_BROKER_MEMBER_GROUP,
+    _CLIENT,
+    access=needs(GET, "cluster_name"),
+    answer_body=bodies.GetBrokerMemberGroupResponseBody,
+)
+class GetBrokerMemberGroup(Header):
+    """The members of one broker group."""
+
+    cluster_name: str
+    broker_name: str
+
+
+# ------------------------------------------------------------------------------------------------------------ topics
+
+request_without_header(
+    RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+    _CLIENT,
+    "The names of all topics.",
+    access=needs(LIST, Resource.TOPIC),
+    answer_body=bodies.TopicList,
+)
+request_without_header(
+    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS,
+    _CLIENT,
+    "The topics that clusters and brokers have by their own names, and the address of one broker.",
+    access=needs(LIST, Resource.TOPIC),
+    answer_body=bodies.TopicList,
+)
+request_without_header(
+    RequestCode.GET_UNIT_TOPIC_LIST,
+    _CLIENT,
+    "The topics that belong to units.",
+    access=needs(LIST, Resource.TOPIC),
+    answer_body=bodies.TopicList,
+)
+request_without_header(
+    RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST,
+    _CLIENT,
+    "The topics that units subscribe to.",
+    access=needs(LIST, Resource.TOPIC),
+    answer_body=bodies.TopicList,
+)
+request_without_header(
+    RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
+    _CLIENT,
+    "The topics that units subscribe to and that belong to none.",
+    access=needs(LIST, Resource.TOPIC),
+    answer_body=bodies.TopicList,
+)
+
+
+@request(
+    RequestCode.GET_TOPICS_BY_CLUSTER,
+    _CLIENT,
+    access=needs(LIST, Resource.TOPIC),
+    answer_body=bodies.TopicList,
+)
+class GetTopicsByCluster(Header):
+    """The names of the topics of one cluster."""
+
+    cluster: str
+
+
+@request(RequestCode.DELETE_TOPIC_IN_NAMESRV, _CLIENT, access=needs(UPDATE, "cluster_name"))
+class DeleteTopicInNamesrv(Header):
+    """Forget a topic, in one cluster or in all."""
+
+    topic: str
+    cluster_name: str | None = None
+
+
+@request(
+    RequestCode.REGISTER_TOPIC_IN_NAMESRV,
+    _CLIENT,
+    access=_CHANGE_CLUSTER,
+    body=bodies.TopicRouteData,
+)
+class RegisterTopicInNamesrv(Header):
+    """Add a topic with the queues in the body, without its broker's word."""
+
+    topic: str
+
+
+# ---------------------------------------------------------------------------------------------------------- settings
+
+
+@request(RequestCode.PUT_KV_CONFIG, _CLIENT, access=_CHANGE_CLUSTER)
+class PutKVConfig(Header):
+    """Set a value of a namespace."""
+
+    namespace: str
+    key: str
+    value: str
+
+
+class GetKVConfigAnswer(Header):
+    """The value asked for."""
+
+    value: str | None = None
+
+
+@request(RequestCode.GET_KV_CONFIG, _CLIENT, access=_READ_CLUSTER, answer=GetKVConfigAnswer)
+class GetKVConfig(Header):
+    """Read a value of a namespace."""
+
+    namespace: str
+    key: str
+
+
+@request(RequestCode.DELETE_KV_CONFIG, _CLIENT, access=_CHANGE_CLUSTER)
+class DeleteKVConfig(Header):
+    """Remove a value from a namespace."""
+
+    namespace: str
+    key: str
+
+
+@request(
+    RequestCode.GET_KVLIST_BY_NAMESPACE,
+    _CLIENT,
+    access=_READ_CLUSTER,
+    answer_body=bodies.KVTable,
+)
+class GetKVListByNamespace(Header):
+    """Read a whole namespace."""
+
+    namespace: str
+
+
+request_without_header(
+    RequestCode.UPDATE_NAMESRV_CONFIG,
+    _CLIENT,
+    "Change the name server's own settings.",
+    access=_CHANGE_CLUSTER,
+    body="properties as text, `key=value` lines",
+)
+request_without_header(
+    RequestCode.GET_NAMESRV_CONFIG,
+    _CLIENT,
+    "Read the name server's own settings.",
+    access=_READ_CLUSTER,
+    answer_body="properties as text, `key=value` lines",
+)
+
+# ------------------------------------------------------------------------------------------------- write permission
+
+
+class WipeWritePermAnswer(Header):
+    """How many topics lost it."""
+
+    wipe_topic_count: Int32
+
+
+@request(RequestCode.WIPE_WRITE_PERM_OF_BROKER, _CLIENT, access=_CHANGE_CLUSTER, answer=WipeWritePermAnswer)
+class WipeWritePerm(Header):
+    """Take the write permission from all queues of a broker, so that senders go elsewhere."""
+
+    broker_name: str
+
+
+class AddWritePermAnswer(Header):
+    """How many topics got it."""
+
+    add_topic_count: Int32
+
+
+@request(RequestCode.ADD_WRITE_PERM_OF_BROKER, _CLIENT, access=_CHANGE_CLUSTER, answer=AddWritePermAnswer)
+class AddWritePerm(Header):
+    """Give the write permission back to all queues of a broker."""
+
+    broker_name: str
+
+
+# ----------------------------------------------------------------------------------------------------------- brokers
+
+
+class RegisterBrokerAnswer(Header):
+    """For a slave, where its master is."""
+
+    ha_server_addr: str | None = None
+    master_addr: str | None = None
+
+
+@request(
+    RequestCode.REGISTER_BROKER,
+    _BROKER,
+    access=needs(UPDATE, "cluster_name"),
+    body=bodies.RegisterBrokerBody,
+    answer=RegisterBrokerAnswer,
+    answer_body=bodies.KVTable,
+)
+class RegisterBroker(Header):
+    """A broker says that it is there and what topics it has; answered with the order-topic settings.
+
+    `body_crc32` is the CRC of the body as sent, with the sign bit cleared; 0 means unchecked.
+    """
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    ha_server_addr: str
+    broker_id: Int64
+    heartbeat_timeout_millis: Int64 | None = None
+    enable_acting_master: bool | None = None
+    compressed: bool = False
+    body_crc32: Int32 = 0
+
+
+@request(RequestCode.UNREGISTER_BROKER, _BROKER, access=needs(UPDATE, "cluster_name"))
+class UnregisterBroker(Header):
+    """A broker says that it leaves."""
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: Int64
+
+
+class QueryDataVersionAnswer(Header):
+    """Whether the broker should register again."""
+
+    changed: bool
+
+
+@request(
+    RequestCode.QUERY_DATA_VERSION,
+    _BROKER,
+    access=needs(GET, "cluster_name"),
+    body=bodies.DataVersion,
+    answer=QueryDataVersionAnswer,
+    answer_body=bodies.DataVersion,
+)
+class QueryDataVersion(Header):
+    """A broker asks whether its topics are known in the version of the body. A sign of life as well."""
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: Int64
+
+
+@request(RequestCode.BROKER_HEARTBEAT, _BROKER, access=needs(UPDATE, "cluster_name"))
+class BrokerHeartbeat(Header):
+    """A broker says that it is alive; controllers also learn how far it is."""
+
+    cluster_name: str
+    broker_addr: str
+    broker_name: str
+    broker_id: Int64 | None = None
+    epoch: Int32 | None = None
+    max_offset: Int64 | None = None
+    confirm_offset: Int64 | None = None
+    heartbeat_timeout_millis: Int64 | None = field(name="heartbeatTimeoutMills", default=None)
+    election_priority: Int32 | None = None
+
+
+@request(
+    RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE,
+    Direction.NAMESERVER_TO_BROKER,
+    access=_CHANGE_CLUSTER,
+    one_way=True,
+)
+class NotifyMinBrokerIdChange(Header):
+    """Tells a broker group that its member with the smallest id is another one, or that one went away."""
+
+    min_broker_id: Int64 | None = None
+    broker_name: str | None = None
+    min_broker_addr: str | None = None
+    offline_broker_addr: str | None = None
+    ha_broker_addr: str | None = None

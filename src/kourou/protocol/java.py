@@ -1,0 +1,11 @@
+"""Java's integers as annotated types: what a peer's `int` or `long` can hold, and ours must."""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
+"""Java's `int`."""
+
+Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+"""Java's `long`."""
