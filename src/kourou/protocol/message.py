@@ -1,0 +1,119 @@
+"""A message as a producer has it, and the queue that it goes to.
+
+What a broker stores of it is `record.StoredMessage`; what a consumer gets of that, `received.ReceivedMessage`.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NewType, Self
+
+import msgspec
+
+from kourou.protocol import properties as _properties
+from kourou.protocol.codes import TRANSACTION_MASK, SysFlag
+from kourou.protocol.errors import LocalProtocolError
+from kourou.protocol.java import Int32
+from kourou.protocol.properties import KEY_SEPARATOR, Property
+
+QueueOffset = NewType("QueueOffset", int)
+"""Which message of a queue: counted in messages, from 0."""
+
+PhysicalOffset = NewType("PhysicalOffset", int)
+"""Where a record starts in the commit log: counted in bytes."""
+
+BODY_SIZE_MAX: Final = 4 * 1024 * 1024
+"""The largest body that producers send and brokers take by default (`maxMessageSize`)."""
+
+
+class MessageQueue(msgspec.Struct, frozen=True, order=True, rename="camel", gc=False):
+    """One queue of a topic on one broker group."""
+
+    topic: str
+    broker_name: str
+    queue_id: Int32
+
+
+class Message(msgspec.Struct, frozen=True):
+    """A topic, a body, and what is said about them in properties."""
+
+    topic: str
+    body: bytes
+    flag: int = 0
+    """The user's own number; brokers and clients carry it and never look at it."""
+    properties: dict[str, str] = {}
+
+    @classmethod
+    def build(
+        cls,
+        topic: str,
+        body: bytes,
+        *,
+        tag: str | None = None,
+        keys: Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+        delay_level: int = 0,
+        wait_stored: bool = True,
+    ) -> Self:
+        """A message from what a user says. Raises LocalProtocolError for names and values that users may not set."""
+        named = dict(properties or {})
+        for name, value in named.items():
+            _properties.check_user_property(name, value)
+        if tag:
+            named[Property.TAGS] = tag
+        if joined := KEY_SEPARATOR.join(_checked_keys(keys)):
+            named[Property.KEYS] = joined
+        if delay_level:
+            named[Property.DELAY_LEVEL] = str(delay_level)
+        named[Property.WAIT_STORED] = "true" if wait_stored else "false"
+        return cls(topic, body, flag, named)
+
+    @property
+    def tags(self) -> str | None:
+        """What tag filters compare: one tag, whatever the plural says."""
+        return self.properties.get(Property.TAGS)
+
+    @property
+    def keys(self) -> list[str]:
+        """What the message is indexed by, besides its unique key."""
+        return [key for key in self.properties.get(Property.KEYS, "").split(KEY_SEPARATOR) if key]
+
+    @property
+    def unique_key(self) -> str | None:
+        """The id that the producer gave the message."""
+        return self.properties.get(Property.UNIQUE_KEY)
+
+    @property
+    def delay_level(self) -> int:
+        """Which of the broker's delays holds the message back; 0 is none. Raises BodyError when it is no number."""
+        return _properties.number(self.properties, Property.DELAY_LEVEL) or 0
+
+    @property
+    def sharding_key(self) -> str | None:
+        """Messages with the same sharding key keep their order."""
+        return self.properties.get(Property.SHARDING_KEY)
+
+    @property
+    def wait_stored(self) -> bool:
+        """Whether the producer waits until the message is as safe as the broker's modes promise."""
+        return self.properties.get(Property.WAIT_STORED, "true").lower() == "true"
+
+    def with_properties(self, changes: Mapping[str, str]) -> Self:
+        """The same message with some properties set, unchecked: for the system's own names."""
+        return msgspec.structs.replace(self, properties=self.properties | dict(changes))
+
+
+def _checked_keys(keys: Iterable[str]) -> Iterable[str]:
+    for key in keys:
+        if not key or KEY_SEPARATOR in key:
+            raise LocalProtocolError(f"key {key[:40]!r} is empty or holds a blank, and blanks separate keys")
+        yield key
+
+
+def transaction_of(sys_flag: int) -> SysFlag:
+    """TRANSACTION_PREPARED, _COMMIT or _ROLLBACK; SysFlag(0) for a message outside any transaction."""
+    return SysFlag(sys_flag & TRANSACTION_MASK)
+
+
+def with_transaction(sys_flag: int, transaction: SysFlag) -> int:
+    """The flags with their transaction bits replaced."""
+    return (sys_flag & ~TRANSACTION_MASK) | (transaction & TRANSACTION_MASK)
