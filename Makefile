@@ -1,0 +1,58 @@
+# Everything a fresh machine needs, in the order people need it. `make help` lists the targets.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+HOT    := $(wildcard src/kourou/*/*.pyx src/kourou/*/*.pxd) $(patsubst %.pxd,%.py,$(wildcard src/kourou/*/*.pxd))
+PYTEST ?= $(BIN)/pytest
+
+.PHONY: help install run test lint unit interop bench fuzz clean
+
+help:          ## this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+
+install: $(VENV)/installed   ## Kourou into .venv, compiled where a C compiler is
+
+$(BIN)/python:
+	$(PYTHON) tools/make_venv.py $(VENV)
+
+$(VENV)/installed: $(BIN)/python pyproject.toml setup.py build_hot.py src/kourou/_version.py $(HOT)
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+	@$(BIN)/kourou --version
+
+$(VENV)/tested: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --group test
+	@touch $@
+
+run: install   ## a name server and a broker on loopback
+	$(BIN)/kourou run
+
+test: $(VENV)/tested   ## all that CI checks
+	@$(PYTHON) tools/interop_tools.py
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(PYTEST) tests -m "not interop" -n 2
+	KOUROU_PURE=1 $(PYTEST) tests -m "not interop" -n 2
+	$(PYTEST) tests/interop -m interop
+
+lint: $(VENV)/tested   ## style and types alone
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+
+unit: $(VENV)/tested   ## the fast tests alone
+	$(PYTEST) tests -m "not interop" -n 2
+
+interop: $(VENV)/tested   ## the tests with the real Apache RocketMQ and its clients alone
+	@$(PYTHON) tools/interop_tools.py
+	$(PYTEST) tests/interop -m interop
+
+fuzz: $(VENV)/tested   ## a million and more mutated frames
+	$(BIN)/python -m benchmarks.fuzz
+
+bench: $(VENV)/tested   ## the benchmarks, with Apache RocketMQ beside
+	@$(PYTHON) tools/interop_tools.py
+	$(BIN)/python -m benchmarks
+
+clean:         ## away with what is built
+	rm -rf $(VENV) build .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src -name '*.so' -delete

@@ -1,0 +1,1 @@
+"""Bytes <-> values of the RocketMQ remoting protocol; pure, imports nothing of ours."""

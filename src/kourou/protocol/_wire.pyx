@@ -1,0 +1,543 @@
+"""The compiled lane of the codec: usual JSON headers, straight from memory to values and back.
+
+It takes only what it understands completely: compact JSON, known top-level keys, text in all header fields, numbers
+within 32 bits, valid UTF-8. Everything else goes to `command.py`, whose answer stands, errors included. So the two can
+only differ where this scanner accepts something, and tests/property/test_wire.py looks there.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.dict cimport PyDict_Next, PyDict_SetItem, PyDict_Size
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF, Py_XDECREF
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memcmp, memcpy
+
+from kourou.protocol import command as _command
+from kourou.protocol.command import Command
+from kourou.protocol.errors import FrameError
+
+cdef extern from "Python.h":
+    const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
+
+cdef extern from *:
+    """
+    #if PY_VERSION_HEX < 0x030D0000
+    #define KOUROU_NEW_DICT() _PyDict_NewPresized(16)   /* room for a send's fields without growing twice */
+    #else
+    #define KOUROU_NEW_DICT() PyDict_New()
+    #endif
+
+    #define KOUROU_ONES 0x0101010101010101ULL
+
+    /* The first byte at or after p that can't stand for itself in a JSON string: a quote, a backslash, a control;
+       `end` if there is none. Eight bytes at a time: the lowest flag of each test is exact, and only it is used. */
+    static inline const uint8_t* kourou_special(const uint8_t* p, const uint8_t* end) {
+    #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+        while (end - p >= 8) {
+            uint64_t x, quote, backslash, flags;
+            memcpy(&x, p, 8);
+            quote = x ^ (KOUROU_ONES * 0x22);
+            backslash = x ^ (KOUROU_ONES * 0x5C);
+            flags = (((x - KOUROU_ONES * 0x20) & ~x) | ((quote - KOUROU_ONES) & ~quote)
+                     | ((backslash - KOUROU_ONES) & ~backslash)) & (KOUROU_ONES * 0x80);
+            if (flags) return p + (__builtin_ctzll(flags) >> 3);
+            p += 8;
+        }
+    #endif
+        while (p < end && *p >= 0x20 && *p != 0x22 && *p != 0x5C) p++;
+        return p;
+    }
+    """
+    dict KOUROU_NEW_DICT()
+    const uint8_t* kourou_special(const uint8_t* p, const uint8_t* end) noexcept nogil
+
+cdef object _decode = _command.decode
+cdef object _encode = _command.encode
+cdef object _size_error = _command.size_error
+cdef object _new_command = Command
+cdef object _OTHER = "OTHER"
+
+# Fixed work space, safe because the interpreter lock is held throughout; what does not fit goes the plain way.
+cdef enum:
+    UNESCAPED_MAX = 65536
+    FIELD_SLOTS = 512
+    SEEN_MAX = 64
+    FRAME_MAX = 65536
+    FIXED_MAX = 512
+
+cdef uint8_t _scratch[UNESCAPED_MAX]
+
+
+# ── Header field names and values seen before ───────────────────────────────────────────────────────────────────────
+# A direct-mapped table of names, each with the last value it came with: topic, group and broker repeat from request to
+# request, so most fields cost no allocation, no decoding and no hashing. Its size is fixed; a stranger takes the place.
+
+cdef struct Seen:
+    PyObject* text
+    Py_ssize_t size
+    uint8_t utf8[SEEN_MAX]
+
+cdef struct Field:
+    Seen name
+    Seen value
+
+cdef Field _fields_seen[FIELD_SLOTS]
+cdef Seen _language_seen
+
+
+cdef inline object _seen(Seen* seen, const uint8_t* at, Py_ssize_t size):
+    """The text of these bytes, from `seen` where it is the same as last time. Raises UnicodeDecodeError."""
+    if size == seen.size and seen.text != NULL and memcmp(seen.utf8, at, size) == 0:
+        return <object>seen.text
+    text = PyUnicode_DecodeUTF8(<const char*>at, size, NULL)
+    if size <= SEEN_MAX:
+        Py_INCREF(text)
+        Py_XDECREF(seen.text)
+        seen.text = <PyObject*>text
+        seen.size = size
+        memcpy(seen.utf8, at, size)
+    return text
+
+
+cdef inline Field* _field(const uint8_t* name, Py_ssize_t size) noexcept nogil:
+    if size == 0:
+        return &_fields_seen[0]
+    return &_fields_seen[
+        (<unsigned int>size * 37 + name[0] * 131 + name[size - 1] * 17 + name[size >> 1]) & (FIELD_SLOTS - 1)
+    ]
+
+
+# ── JSON text ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+cdef inline uint32_t _int32(const uint8_t* p) noexcept nogil:
+    return (<uint32_t>p[0] << 24) | (<uint32_t>p[1] << 16) | (<uint32_t>p[2] << 8) | p[3]
+
+
+cdef inline int _hex(uint8_t c) noexcept nogil:
+    if c'0' <= c <= c'9':
+        return c - c'0'
+    if c'a' <= c <= c'f':
+        return c - c'a' + 10
+    if c'A' <= c <= c'F':
+        return c - c'A' + 10
+    return -1
+
+
+cdef inline int _hex4(const uint8_t* p) noexcept nogil:
+    cdef int a = _hex(p[0]), b = _hex(p[1]), c = _hex(p[2]), d = _hex(p[3])
+    if a < 0 or b < 0 or c < 0 or d < 0:
+        return -1
+    return (a << 12) | (b << 8) | (c << 4) | d
+
+
+cdef inline const uint8_t* _string_end(const uint8_t* p, const uint8_t* end, bint* escaped) noexcept nogil:
+    """The closing quote of the string whose text starts at p; NULL if there is none, or a control character is met."""
+    escaped[0] = False
+    while True:
+        p = kourou_special(p, end)
+        if p >= end:
+            return NULL
+        if p[0] == c'"':
+            return p
+        if p[0] != c'\\':
+            return NULL
+        escaped[0] = True
+        p += 2
+
+
+cdef Py_ssize_t _unescape(const uint8_t* p, const uint8_t* end, uint8_t* out) noexcept nogil:
+    """JSON escapes resolved into UTF-8; -1 for what the plain path must judge."""
+    cdef Py_ssize_t n = 0
+    cdef int u, low
+    cdef uint8_t c
+    cdef const uint8_t* run
+    while True:
+        run = kourou_special(p, end)
+        memcpy(out + n, p, run - p)
+        n += run - p
+        p = run
+        if p == end:
+            return n
+        if p + 1 >= end:
+            return -1
+        c = p[1]
+        p += 2
+        if c == c'u':
+            if end - p < 4:
+                return -1
+            u = _hex4(p)
+            p += 4
+            if u < 0 or 0xDC00 <= u <= 0xDFFF:
+                return -1
+            if 0xD800 <= u <= 0xDBFF:
+                if end - p < 6 or p[0] != c'\\' or p[1] != c'u':
+                    return -1
+                low = _hex4(p + 2)
+                if low < 0xDC00 or low > 0xDFFF:
+                    return -1
+                p += 6
+                u = 0x10000 + ((u - 0xD800) << 10) + (low - 0xDC00)
+            if u < 0x80:
+                out[n] = <uint8_t>u
+                n += 1
+            elif u < 0x800:
+                out[n] = <uint8_t>(0xC0 | (u >> 6))
+                out[n + 1] = <uint8_t>(0x80 | (u & 0x3F))
+                n += 2
+            elif u < 0x10000:
+                out[n] = <uint8_t>(0xE0 | (u >> 12))
+                out[n + 1] = <uint8_t>(0x80 | ((u >> 6) & 0x3F))
+                out[n + 2] = <uint8_t>(0x80 | (u & 0x3F))
+                n += 3
+            else:
+                out[n] = <uint8_t>(0xF0 | (u >> 18))
+                out[n + 1] = <uint8_t>(0x80 | ((u >> 12) & 0x3F))
+                out[n + 2] = <uint8_t>(0x80 | ((u >> 6) & 0x3F))
+                out[n + 3] = <uint8_t>(0x80 | (u & 0x3F))
+                n += 4
+            continue
+        if c == c'"' or c == c'\\' or c == c'/':
+            out[n] = c
+        elif c == c'n':
+            out[n] = 10
+        elif c == c't':
+            out[n] = 9
+        elif c == c'r':
+            out[n] = 13
+        elif c == c'b':
+            out[n] = 8
+        elif c == c'f':
+            out[n] = 12
+        else:
+            return -1
+        n += 1
+
+
+cdef object _unescaped(const uint8_t* p, const uint8_t* end):
+    """The text between p and end; None for what the plain path must judge. Raises UnicodeDecodeError."""
+    cdef Py_ssize_t n
+    if end - p > UNESCAPED_MAX:
+        return None
+    n = _unescape(p, end, _scratch)
+    if n < 0:
+        return None
+    return PyUnicode_DecodeUTF8(<const char*>_scratch, n, NULL)
+
+
+cdef inline const uint8_t* _number(const uint8_t* p, const uint8_t* end, int32_t* value) noexcept nogil:
+    """Past an integer of 32 bits; NULL for anything else."""
+    cdef bint negative = p < end and p[0] == c'-'
+    cdef int64_t n = 0
+    cdef const uint8_t* start
+    if negative:
+        p += 1
+    start = p
+    while p < end and c'0' <= p[0] <= c'9' and p - start < 11:
+        n = n * 10 + (p[0] - c'0')
+        p += 1
+    if p == start or (start[0] == c'0' and p - start > 1):
+        return NULL
+    if negative:
+        n = -n
+    if n < -2147483648 or n > 2147483647:
+        return NULL
+    value[0] = <int32_t>n
+    return p
+
+
+# ── Decoding ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+cdef const uint8_t* _fields(const uint8_t* p, const uint8_t* end, dict ext) except? NULL:
+    """Past the object of header fields that starts at p; NULL without an exception: the plain path must judge."""
+    cdef const uint8_t* stop
+    cdef const uint8_t* name_end
+    cdef const uint8_t* name
+    cdef Field* field
+    cdef bint escaped = False
+    if p >= end or p[0] != c'{':
+        return NULL
+    p += 1
+    if p < end and p[0] == c'}':
+        return p + 1
+    while True:
+        if p >= end or p[0] != c'"':
+            return NULL
+        name = p + 1
+        name_end = _string_end(name, end, &escaped)
+        if name_end == NULL or escaped:
+            return NULL
+        p = name_end + 1
+        if end - p < 2 or p[0] != c':' or p[1] != c'"':
+            return NULL
+        p += 2
+        stop = _string_end(p, end, &escaped)
+        if stop == NULL:
+            return NULL
+        field = _field(name, name_end - name)
+        if not escaped:
+            value = _seen(&field.value, p, stop - p)
+        else:
+            value = _unescaped(p, stop)
+            if value is None:
+                return NULL
+        PyDict_SetItem(ext, _seen(&field.name, name, name_end - name), value)
+        p = stop + 1
+        if p >= end:
+            return NULL
+        if p[0] == c'}':
+            return p + 1
+        if p[0] != c',':
+            return NULL
+        p += 1
+
+
+cdef object _header(const uint8_t* p, const uint8_t* end, const uint8_t* frame_end):
+    """The command of a usual JSON header; None for the plain path."""
+    cdef int32_t code = 0, opaque = 0, flag = 0, version = 0
+    cdef const uint8_t* key
+    cdef const uint8_t* key_end
+    cdef const uint8_t* stop
+    cdef const uint8_t* body = end
+    cdef Py_ssize_t size
+    cdef bint escaped = False
+    cdef object language = _OTHER, remark = None, ext = None
+    if end - p < 2 or p[0] != c'{':
+        return None
+    p += 1
+    if p[0] == c'}':
+        p += 1
+    else:
+        while True:
+            if p >= end or p[0] != c'"':
+                return None
+            key = p + 1
+            key_end = _string_end(key, end, &escaped)
+            if key_end == NULL or escaped:
+                return None
+            p = key_end + 1
+            if end - p < 2 or p[0] != c':':
+                return None
+            p += 1
+            size = key_end - key
+            if size == 4 and memcmp(key, b"code", 4) == 0:
+                p = _number(p, end, &code)
+            elif size == 6 and memcmp(key, b"opaque", 6) == 0:
+                p = _number(p, end, &opaque)
+            elif size == 4 and memcmp(key, b"flag", 4) == 0:
+                p = _number(p, end, &flag)
+            elif size == 7 and memcmp(key, b"version", 7) == 0:
+                p = _number(p, end, &version)
+            elif size == 9 and memcmp(key, b"extFields", 9) == 0:
+                ext = KOUROU_NEW_DICT()
+                p = _fields(p, end, ext)
+            elif p[0] != c'"':
+                return None
+            else:
+                stop = _string_end(p + 1, end, &escaped)
+                if stop == NULL:
+                    return None
+                if size == 8 and memcmp(key, b"language", 8) == 0:
+                    if escaped or stop == p + 1:
+                        return None
+                    language = _seen(&_language_seen, p + 1, stop - p - 1)
+                elif size == 6 and memcmp(key, b"remark", 6) == 0:
+                    remark = _unescaped(p + 1, stop)
+                    if remark is None:
+                        return None
+                elif size != 23 or memcmp(key, b"serializeTypeCurrentRPC", 23) != 0:
+                    return None
+                elif stop - p != 5 or memcmp(p, b'"JSON"', 6) != 0:
+                    return None
+                p = stop + 1
+            if p == NULL or p >= end:
+                return None
+            if p[0] == c'}':
+                p += 1
+                break
+            if p[0] != c',':
+                return None
+            p += 1
+    if p != end:
+        return None
+    return _new_command(
+        code, opaque, flag, version, language, remark, ext,
+        PyBytes_FromStringAndSize(<const char*>body, frame_end - body), False,
+    )
+
+
+def split(bytes data not None, Py_ssize_t limit):
+    """As frame.split_plain."""
+    cdef const uint8_t* base = <const uint8_t*>PyBytes_AS_STRING(data)
+    cdef Py_ssize_t end = PyBytes_GET_SIZE(data), at = 0, stop
+    cdef int32_t size
+    cdef uint32_t word
+    cdef list commands = []
+    cdef object command
+    while end - at >= 4:
+        size = <int32_t>_int32(base + at)
+        if size < 4 or size > limit:
+            return commands, at, 0, _size_error(size, limit)
+        stop = at + 4 + size
+        if stop > end:
+            return commands, at, stop - at, None
+        word = _int32(base + at + 4)
+        command = None
+        if word <= <uint32_t>(size - 4):
+            try:
+                command = _header(base + at + 8, base + at + 8 + word, base + stop)
+            except UnicodeDecodeError:
+                pass
+        if command is None:
+            try:
+                command = _decode(data, at + 4, stop)
+            except FrameError as error:
+                return commands, at, 0, error
+        commands.append(command)
+        at = stop
+    return commands, at, 4, None
+
+
+# ── Encoding ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+cdef inline uint8_t* _put_number(uint8_t* out, int64_t value) noexcept nogil:
+    cdef uint8_t digits[24]
+    cdef int n = 0
+    if value < 0:
+        out[0] = c'-'
+        out += 1
+        value = -value
+    while True:
+        digits[n] = <uint8_t>(c'0' + value % 10)
+        n += 1
+        value = value // 10
+        if value == 0:
+            break
+    while n > 0:
+        n -= 1
+        out[0] = digits[n]
+        out += 1
+    return out
+
+
+cdef uint8_t* _put_text(uint8_t* out, const uint8_t* text, Py_ssize_t size) noexcept nogil:
+    """A JSON string with its quotes; at most 6 bytes a byte, and 2."""
+    cdef const uint8_t* end = text + size
+    cdef const uint8_t* run
+    cdef uint8_t c
+    out[0] = c'"'
+    out += 1
+    while True:
+        run = kourou_special(text, end)
+        memcpy(out, text, run - text)
+        out += run - text
+        if run == end:
+            break
+        c = run[0]
+        text = run + 1
+        out[0] = c'\\'
+        out += 1
+        if c == c'"' or c == c'\\':
+            out[0] = c
+        elif c == 10:
+            out[0] = c'n'
+        elif c == 13:
+            out[0] = c'r'
+        elif c == 9:
+            out[0] = c't'
+        elif c == 8:
+            out[0] = c'b'
+        elif c == 12:
+            out[0] = c'f'
+        else:
+            memcpy(out, b"u00", 3)
+            out[3] = b"0123456789abcdef"[c >> 4]
+            out[4] = b"0123456789abcdef"[c & 15]
+            out += 4
+        out += 1
+    out[0] = c'"'
+    return out + 1
+
+
+cdef inline uint8_t* _put(uint8_t* out, const char* text, Py_ssize_t size) noexcept nogil:
+    memcpy(out, text, size)
+    return out + size
+
+
+cdef inline void _put_int32(uint8_t* out, uint32_t value) noexcept nogil:
+    out[0] = <uint8_t>(value >> 24)
+    out[1] = <uint8_t>(value >> 16)
+    out[2] = <uint8_t>(value >> 8)
+    out[3] = <uint8_t>value
+
+
+cdef uint8_t _frame[FRAME_MAX]
+
+
+cdef inline bint _has_room(uint8_t* out, Py_ssize_t size) noexcept nogil:
+    """Room for a text of this size at its worst, and for all fixed parts of a header after it."""
+    return 6 * size + FIXED_MAX <= _frame + FRAME_MAX - out
+
+
+def encode(command):
+    """As command.encode."""
+    if command.binary:
+        return _encode(command)
+    try:
+        return _encode_usual(command)
+    except (UnicodeEncodeError, OverflowError):
+        return _encode(command)
+
+
+cdef bytes _encode_usual(command):
+    cdef uint8_t* out = _put(_frame + 8, b'{"code":', 8)
+    cdef const char* text
+    cdef Py_ssize_t size, name_size, header_size, pos = 0
+    cdef PyObject* name
+    cdef PyObject* value
+    cdef dict ext = command.ext
+    cdef bytes body = command.body
+    cdef bytes frame
+    cdef object remark = command.remark
+    out = _put_number(out, command.code)
+    if ext is not None and PyDict_Size(ext) > 0:
+        out = _put(out, b',"extFields":{', 14)
+        while PyDict_Next(ext, &pos, &name, &value):
+            text = PyUnicode_AsUTF8AndSize(<object>name, &name_size)
+            if not _has_room(out, name_size):
+                return _encode(command)
+            out = _put_text(out, <const uint8_t*>text, name_size)
+            out[0] = c':'
+            text = PyUnicode_AsUTF8AndSize(<object>value, &size)
+            if not _has_room(out, size):
+                return _encode(command)
+            out = _put_text(out + 1, <const uint8_t*>text, size)
+            out[0] = c','
+            out += 1
+        (out - 1)[0] = c'}'
+    out = _put(out, b',"flag":', 8)
+    out = _put_number(out, command.flag)
+    out = _put(out, b',"language":', 12)
+    text = PyUnicode_AsUTF8AndSize(command.language, &size)
+    if not _has_room(out, size):
+        return _encode(command)
+    out = _put_text(out, <const uint8_t*>text, size)
+    out = _put(out, b',"opaque":', 10)
+    out = _put_number(out, command.opaque)
+    if remark is not None:
+        out = _put(out, b',"remark":', 10)
+        text = PyUnicode_AsUTF8AndSize(remark, &size)
+        if not _has_room(out, size):
+            return _encode(command)
+        out = _put_text(out, <const uint8_t*>text, size)
+    out = _put(out, b',"serializeTypeCurrentRPC":"JSON","version":', 44)
+    out = _put_number(out, command.version)
+    out[0] = c'}'
+    header_size = out + 1 - _frame - 8
+    size = PyBytes_GET_SIZE(body)
+    _put_int32(_frame, <uint32_t>(4 + header_size + size))
+    _put_int32(_frame + 4, <uint32_t>header_size)
+    frame = PyBytes_FromStringAndSize(NULL, 8 + header_size + size)
+    memcpy(PyBytes_AS_STRING(frame), _frame, 8 + header_size)
+    memcpy(PyBytes_AS_STRING(frame) + 8 + header_size, PyBytes_AS_STRING(body), size)
+    return frame

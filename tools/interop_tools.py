@@ -1,0 +1,39 @@
+"""Installs what the interop tests need and the machine lacks (Java 17, Maven, Go), where it may: root with apt-get.
+
+Where it may not, it says so loudly; the tests that need the missing tool are then skipped with the same reason.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+
+TOOLS = {"java": "openjdk-17-jdk-headless", "javac": "openjdk-17-jdk-headless", "mvn": "maven", "go": "golang-go"}
+
+
+def main() -> int:
+    missing = sorted({package for tool, package in TOOLS.items() if not _found(tool)})
+    if not missing:
+        return 0
+    if os.geteuid() == 0 and shutil.which("apt-get"):
+        print(f"interop tests: installing {' '.join(missing)}", file=sys.stderr)
+        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        subprocess.run(["apt-get", "update", "-qq"], check=False, env=environment)
+        command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing]
+        subprocess.run(command, check=False, env=environment)
+    for tool, package in TOOLS.items():
+        if not _found(tool):
+            print(
+                f"\n*** {tool} is missing: the interop tests that need it will be SKIPPED.\n"
+                f"*** Install the package {package} (or run this as root), then try again.\n",
+                file=sys.stderr,
+            )
+    return 0
+
+
+def _found(tool: str) -> bool:
+    return bool(shutil.which(tool) or (tool == "go" and os.access("/usr/local/go/bin/go", os.X_OK)))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
