@@ -1,0 +1,61 @@
+"""Real clients, driven by lines of text: they send, and receive what was sent."""
+
+from enum import Enum
+from pathlib import Path
+
+from . import toolchain
+from .processes import Talker
+from .servers import java_command
+
+
+class Kind(Enum):
+    """A client, and how it is set."""
+
+    JAVA = "Java 5.5.0"
+    JAVA_BINARY = "Java 5.5.0, binary headers"
+    JAVA_TLS = "Java 5.5.0, TLS"
+    JAVA_49 = "Java 4.9.8"
+    GO = "Go v2"
+
+
+JAVA_OPTIONS = {
+    Kind.JAVA: [],
+    Kind.JAVA_BINARY: ["-Drocketmq.serialize.type=ROCKETMQ"],
+    Kind.JAVA_TLS: ["-Dtls.enable=true"],
+    Kind.JAVA_49: [],
+}
+
+
+class Client:
+    """One client process: a producer, and as many consumers as are asked to receive."""
+
+    def __init__(self, kind: Kind, name_servers: str, home: Path) -> None:
+        self._talker = Talker(_command(kind, name_servers, home), home)
+        assert self._talker.line() == "ready"
+
+    def send(self, topic: str, prefix: str, count: int) -> None:
+        """Sends the bodies `prefix-0`, `prefix-1` …"""
+        assert self._ask(f"send {topic} {prefix} {count}") == [str(count)]
+
+    def receive(self, topic: str, group: str, count: int, seconds: int = 40) -> list[str]:
+        """Bodies that a new consumer of the group gets, from the first of the topic on."""
+        return self._ask(f"receive {topic} {group} {count} {seconds}")
+
+    def stop(self) -> None:
+        self._talker.stop()
+
+    def _ask(self, line: str) -> list[str]:
+        self._talker.tell(line)
+        how, *words = self._talker.line().split(" ")
+        assert how == "ok", " ".join(words)
+        return words
+
+
+def _command(kind: Kind, name_servers: str, home: Path) -> list[str]:
+    if kind is Kind.GO:
+        return [str(toolchain.go_driver()), name_servers]
+    version = "client49" if kind is Kind.JAVA_49 else "server"
+    jars = toolchain.jars(version)
+    classes = toolchain.classes(f"{version}-driver", ["client"], jars)
+    start = [*java_command("quiet.xml", home), *JAVA_OPTIONS[kind], "-Xmx256m"]
+    return [*start, "-cp", f"{classes}:{jars}/*", "ClientDriver", name_servers]

@@ -1,0 +1,124 @@
+// A producer and consumers of the Go client, told what to do line by line:
+//
+//	send TOPIC PREFIX COUNT               -> ok COUNT
+//	receive TOPIC GROUP COUNT SECONDS     -> ok BODY BODY …
+//
+// or "failed REASON". Run with the name server addresses. The Java driver beside it takes the same commands.
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	rocketmq "github.com/apache/rocketmq-client-go/v2"
+	"github.com/apache/rocketmq-client-go/v2/consumer"
+	"github.com/apache/rocketmq-client-go/v2/primitive"
+	"github.com/apache/rocketmq-client-go/v2/producer"
+	"github.com/apache/rocketmq-client-go/v2/rlog"
+)
+
+type driver struct {
+	nameServers primitive.NsResolver
+	producer    rocketmq.Producer
+}
+
+func main() {
+	rlog.SetLogLevel("error")
+	d := driver{nameServers: primitive.NewPassthroughResolver(strings.Split(os.Args[1], ";"))}
+	p, err := rocketmq.NewProducer(
+		producer.WithNsResolver(d.nameServers),
+		producer.WithGroupName("interop-go-producers"),
+		producer.WithRetry(2),
+		producer.WithSendMsgTimeout(10*time.Second),
+	)
+	if err == nil {
+		err = p.Start()
+	}
+	if err != nil {
+		fmt.Println("failed", err)
+		os.Exit(1)
+	}
+	d.producer = p
+	fmt.Println("ready")
+	commands := bufio.NewScanner(os.Stdin)
+	for commands.Scan() {
+		answer, err := d.answer(strings.Split(commands.Text(), " "))
+		if err != nil {
+			fmt.Println("failed", strings.ReplaceAll(err.Error(), "\n", " "))
+		} else {
+			fmt.Println("ok", answer)
+		}
+	}
+}
+
+func (d *driver) answer(words []string) (string, error) {
+	count, err := strconv.Atoi(words[3])
+	if err != nil {
+		return "", err
+	}
+	switch words[0] {
+	case "send":
+		return words[3], d.send(words[1], words[2], count)
+	case "receive":
+		seconds, err := strconv.Atoi(words[4])
+		if err != nil {
+			return "", err
+		}
+		return d.receive(words[1], words[2], count, time.Duration(seconds)*time.Second)
+	}
+	return "", fmt.Errorf("no such command")
+}
+
+func (d *driver) send(topic, prefix string, count int) error {
+	for i := 0; i < count; i++ {
+		message := primitive.NewMessage(topic, []byte(fmt.Sprintf("%s-%d", prefix, i)))
+		result, err := d.producer.SendSync(context.Background(), message.WithTag("interop"))
+		if err != nil {
+			return err
+		}
+		if result.Status != primitive.SendOK {
+			return fmt.Errorf("%s", result)
+		}
+	}
+	return nil
+}
+
+func (d *driver) receive(topic, group string, count int, patience time.Duration) (string, error) {
+	arrived := make(chan string, count)
+	c, err := rocketmq.NewPushConsumer(
+		consumer.WithNsResolver(d.nameServers),
+		consumer.WithGroupName(group),
+		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
+	)
+	if err != nil {
+		return "", err
+	}
+	take := func(_ context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
+		for _, message := range messages {
+			arrived <- string(message.Body)
+		}
+		return consumer.ConsumeSuccess, nil
+	}
+	if err := c.Subscribe(topic, consumer.MessageSelector{}, take); err != nil {
+		return "", err
+	}
+	if err := c.Start(); err != nil {
+		return "", err
+	}
+	end := time.After(patience)
+	bodies := []string{}
+	for len(bodies) < count {
+		select {
+		case body := <-arrived:
+			bodies = append(bodies, body)
+		case <-end:
+			return strings.Join(bodies, " "), nil
+		}
+	}
+	return strings.Join(bodies, " "), nil
+}

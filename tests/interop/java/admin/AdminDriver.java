@@ -1,0 +1,57 @@
+import com.alibaba.fastjson2.JSON;
+import java.io.BufferedReader;
+import java.io.ByteArrayOutputStream;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.lang.reflect.Field;
+import java.nio.charset.StandardCharsets;
+import java.util.List;
+import org.apache.rocketmq.tools.command.MQAdminStartup;
+
+/**
+ * The real mqadmin, many commands in one JVM.
+ *
+ * Reads one command per line, a JSON array of arguments, and answers "done LENGTH" and LENGTH bytes of what the
+ * command printed, errors included. A command that ends the JVM (wrong options do) is answered from the shutdown
+ * hook with "exit LENGTH"; the caller then starts a new JVM.
+ */
+public final class AdminDriver {
+    private static final PrintStream ANSWERS = System.out;
+    private static final ByteArrayOutputStream PRINTED = new ByteArrayOutputStream();
+    private static boolean running;
+
+    public static void main(String[] args) throws Exception {
+        PrintStream capture = new PrintStream(PRINTED, true, StandardCharsets.UTF_8);
+        System.setOut(capture);
+        System.setErr(capture);
+        Runtime.getRuntime().addShutdownHook(new Thread(() -> {
+            if (running) {
+                answer("exit");
+            }
+        }));
+        BufferedReader commands = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = commands.readLine(); line != null; line = commands.readLine()) {
+            running = true;
+            forgetCommands();
+            MQAdminStartup.main0(JSON.parseArray(line, String.class).toArray(new String[0]), null);
+            running = false;
+            answer("done");
+        }
+        Runtime.getRuntime().halt(0);
+    }
+
+    private static void answer(String how) {
+        byte[] printed = PRINTED.toByteArray();
+        PRINTED.reset();
+        ANSWERS.print(how + " " + printed.length + "\n");
+        ANSWERS.write(printed, 0, printed.length);
+        ANSWERS.flush();
+    }
+
+    /** Every run of main0 adds all commands to this list once more. */
+    private static void forgetCommands() throws Exception {
+        Field commands = MQAdminStartup.class.getDeclaredField("SUB_COMMANDS");
+        commands.setAccessible(true);
+        ((List<?>) commands.get(null)).clear();
+    }
+}

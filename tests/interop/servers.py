@@ -1,0 +1,167 @@
+"""The servers under test and around it: Apache's name server and broker, and our name server.
+
+Each lives in a home of its own below the test's folder, listens on loopback, and has small files and a small heap.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Protocol
+
+from . import toolchain
+from .processes import Process, accepts, free_port
+from .toolchain import MissingToolError
+
+START_S = 90
+CLUSTER = "InteropCluster"
+
+# Apache's broker reaches into the JDK; these are the doors its own start script opens.
+OPEN_DOORS = (
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/java.lang=ALL-UNNAMED",
+    "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
+)
+
+BROKER_SETTINGS: Mapping[str, object] = {
+    "brokerClusterName": CLUSTER,
+    "brokerIP1": "127.0.0.1",
+    "brokerIP2": "127.0.0.1",
+    "bindAddress": "127.0.0.1",
+    "mappedFileSizeCommitLog": 64 << 20,
+    "mappedFileSizeConsumeQueue": 20 * 30_000,
+    "mappedFileSizeTimerLog": 1 << 20,
+    "maxHashSlotNum": 10_000,
+    "maxIndexNum": 40_000,
+    # A busy machine is no reason to refuse a message here.
+    "waitTimeMillsInSendQueue": 10_000,
+    "osPageCacheBusyTimeOutMills": 10_000,
+    # The least the broker takes: one that missed a name server's start is soon known there.
+    "registerNameServerPeriod": 10_000,
+}
+
+
+class NameServer(Protocol):
+    """What a test needs of a name server, whoever wrote it."""
+
+    address: str
+    home: Path
+
+    def kill(self) -> None: ...
+
+    def restart(self) -> None:
+        """Starts it anew, after `kill`, on the same port and in the same home."""
+
+
+class ApacheNameServer:
+    """The reference."""
+
+    def __init__(self, home: Path, **settings: object) -> None:
+        self.home = home
+        port = free_port()
+        self.address = f"127.0.0.1:{port}"
+        conf = _write_conf(home, {"listenPort": port, "bindAddress": "127.0.0.1", **settings})
+        main = "org.apache.rocketmq.namesrv.NamesrvStartup"
+        self._command = _server_command(home, "-Xmx256m", main, "-c", str(conf))
+        self.restart()
+
+    def restart(self) -> None:
+        self.process = Process(self._command, self.home)
+        self.process.wait_until("Apache's name server", lambda: accepts(self.address), START_S)
+
+    def kill(self) -> None:
+        self.process.kill()
+
+
+class KourouNameServer:
+    """The candidate: `kourou namesrv` in a process of its own."""
+
+    def __init__(self, home: Path, **settings: object) -> None:
+        check_candidate()
+        self.home = home
+        self._conf = _write_conf(home, settings)
+        self._port = 0
+        self.restart()
+
+    def restart(self) -> None:
+        ready = self.home / "ready.json"
+        ready.unlink(missing_ok=True)
+        where = ["-p", str(self._port), "--host", "127.0.0.1", "--ready-file", str(ready), "-c", str(self._conf)]
+        command = [sys.executable, "-m", "kourou", "namesrv", *where]
+        self.process = Process(command, self.home, {"HOME": str(self.home)})
+        self.process.wait_until("our name server", ready.exists, START_S)
+        self.address: str = json.loads(ready.read_text())["namesrv"]
+        self._port = int(self.address.rpartition(":")[2])
+
+    def kill(self) -> None:
+        self.process.kill()
+
+
+@cache
+def check_candidate() -> None:
+    """Raises MissingToolError when there is no `kourou namesrv` to test."""
+    asked = subprocess.run([sys.executable, "-m", "kourou", "namesrv", "--help"], capture_output=True, text=True)
+    if asked.returncode != 0:
+        raise MissingToolError(f"kourou namesrv does not run: {asked.stderr.strip()[-300:]}")
+
+
+class ApacheBroker:
+    """A real broker. It listens on three ports: its own, that less two, and that plus one for its slaves."""
+
+    def __init__(self, home: Path, name: str, name_servers: str, **settings: object) -> None:
+        self.home = home
+        self.name = name
+        port = free_port(-2, 1)
+        self.address = f"127.0.0.1:{port}"
+        places = {"storePathRootDir": home / "store", "storePathCommitLog": home / "store" / "commitlog"}
+        own = {"brokerName": name, "namesrvAddr": name_servers, "listenPort": port}
+        conf = _write_conf(home, {**BROKER_SETTINGS, **places, **own, **settings})
+        main = "org.apache.rocketmq.broker.BrokerStartup"
+        heap = ("-Xmx512m", "-XX:MaxDirectMemorySize=512m", *OPEN_DOORS)
+        self.process = Process(_server_command(home, *heap, main, "-c", str(conf)), home)
+
+    def wait_ready(self) -> None:
+        """Until it has said that it runs, which it does after its first registration."""
+        self.process.wait_until(
+            f"the broker {self.name}", lambda: "boot success" in self.process.said() or None, START_S
+        )
+
+    def log(self) -> str:
+        return (self.home / "server.log").read_text(errors="replace")
+
+    def kill(self) -> None:
+        self.process.kill()
+
+    def terminate(self) -> None:
+        """Asks it to stop. It unregisters at once, but takes some twenty seconds to end."""
+        self.process.terminate()
+
+
+def _server_command(home: Path, *arguments: str) -> list[str]:
+    return [
+        *java_command("server-log.xml", home),
+        f"-Drocketmq.home.dir={home}",
+        *("-cp", f"{toolchain.jars('server')}/*"),
+        *arguments,
+    ]
+
+
+def java_command(log_settings: str, home: Path) -> list[str]:
+    """The start of every Java command here: quick to start, small, IPv4, at home in `home`."""
+    return [
+        toolchain.java(),
+        *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Djava.net.preferIPv4Stack=true"),
+        f"-Duser.home={home}",
+        f"-Drmq.logback.configurationFile={toolchain.JAVA_SOURCES / log_settings}",
+    ]
+
+
+def _write_conf(home: Path, settings: Mapping[str, object]) -> Path:
+    home.mkdir(parents=True, exist_ok=True)
+    conf = home / "server.conf"
+    conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    return conf
