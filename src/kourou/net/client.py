@@ -1,0 +1,43 @@
+"""Connections that we open."""
+
+import asyncio
+import ssl
+
+from kourou.net.connection import Connection, Handler, NoRequests
+from kourou.net.errors import ConnectFailedError, ConnectionLostError
+from kourou.net.limits import Budget, Limits
+from kourou.net.tls import TlsLayer, TlsSettings
+
+CONNECT_TIMEOUT = 3.0
+
+
+async def connect(
+    host: str,
+    port: int,
+    *,
+    handler: Handler | None = None,
+    limits: Limits | None = None,
+    tls: TlsSettings | None = None,
+    timeout: float = CONNECT_TIMEOUT,
+) -> Connection:
+    """A connection to `host:port`, in TLS when its settings are given. Raises ConnectFailedError."""
+    limits = limits or Limits()
+    loop = asyncio.get_running_loop()
+
+    def make() -> Connection:
+        layer = None if tls is None else TlsLayer(tls.client_context, server_side=False, server_hostname=host)
+        return Connection(handler or NoRequests(), limits, Budget(limits.buffered), tls_layer=layer)
+
+    try:
+        async with asyncio.timeout(timeout):
+            _, connection = await loop.create_connection(make, host, port)
+            try:
+                await connection.tls_established()
+            except BaseException:
+                connection.close()
+                raise
+    except TimeoutError:
+        raise ConnectFailedError(f"no connection to {host}:{port} in {timeout:g} s") from None
+    except (OSError, ssl.SSLError, ConnectionLostError) as error:
+        raise ConnectFailedError(f"no connection to {host}:{port}: {error}") from error
+    return connection

@@ -1,0 +1,498 @@
+"""One connection: frames of both directions over an asyncio transport.
+
+    bytes ─▶ (PROXY preamble) ─▶ (TLS) ─▶ Decoder ─▶ answers  ─▶ whoever awaits them
+                                                  └▶ requests ─▶ Handler, in batches ─▶ reply() ─▶ one write a batch
+
+Rules that hold here:
+
+- Whatever one read brings is decoded, handled and answered as a batch, with one write.
+- A peer that does not read its answers is not read from: a server stops taking requests from a connection whose unsent
+  answers exceed `Limits.pause_writing`, so what it can make us hold is bounded. The side that opened the connection
+  always reads, or two full directions could wait for each other for ever.
+- What a connection holds (half a frame, unhandled requests, unsent answers) counts in the listener's `Budget`.
+- A frame that can't be understood ends this connection, after the requests before it are answered. Nobody else notices.
+- Neither read nor write for `Limits.idle` seconds: closed.
+"""
+
+import asyncio
+import logging
+import ssl
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol, cast
+
+from kourou.net import proxy
+from kourou.net.errors import ConnectionLostError, RequestTimedOutError, TooManyRequestsError
+from kourou.net.limits import Budget, Limits
+from kourou.net.tls import HANDSHAKE_BYTE, TlsLayer, TlsMode, TlsSettings
+from kourou.protocol import frame
+from kourou.protocol.codes import CommandFlag
+from kourou.protocol.command import Command
+from kourou.protocol.errors import FrameError
+
+log = logging.getLogger(__name__)
+
+_RESPONSE = int(CommandFlag.RESPONSE)
+_ONE_WAY = int(CommandFlag.ONE_WAY)
+_OPAQUE_MAX = 2**31 - 1
+
+
+class Handler(Protocol):
+    """Who answers the peer's requests."""
+
+    def requests(self, connection: "Connection", commands: list[Command]) -> None:
+        """Requests in the order they came. Each that is not one-way is owed one `connection.reply`, now or later."""
+
+    def closed(self, connection: "Connection") -> None:
+        """The connection is gone; nothing can be sent on it any more."""
+
+
+class NoRequests:
+    """The handler of a side that only asks: it tells the peer that it serves nothing."""
+
+    def requests(self, connection: "Connection", commands: list[Command]) -> None:
+        for command in commands:
+            if not command.is_one_way:
+                connection.reply(command.answer(3, f" request type {command.code} not supported"))
+
+    def closed(self, connection: "Connection") -> None:
+        pass
+
+
+class Connection(asyncio.Protocol):
+    """See the module's text. Made by `Listener` and `connect`, never directly."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        limits: Limits,
+        budget: Budget,
+        *,
+        tls: TlsSettings | None = None,
+        tls_layer: TlsLayer | None = None,
+        on_end: Callable[["Connection"], None] | None = None,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._handler = handler
+        self._limits = limits
+        self._budget = budget
+        self._on_end = on_end
+        self._transport: asyncio.Transport | None = None
+        self._decoder = frame.Decoder(limits.frame_size)
+
+        # How the stream starts. A server (tls given) looks at the first bytes; a client (no tls) knows.
+        self._is_server = tls is not None
+        self._tls_settings = tls
+        self._preamble: bytearray | None = bytearray() if tls is not None else None
+        self._tls = tls_layer
+        self._tls_ready = self._loop.create_future() if tls_layer is not None else None
+
+        # Requests from the peer.
+        self._inbox: deque[Command] = deque()  # decoded, not handed over yet
+        self._inbox_size = 0  # roughly their bytes
+        self._owed = 0  # handed over, not answered yet
+        self._handing_over = False  # inside Handler.requests: replies gather and leave together
+        self._ended = False  # the peer sends no more: end when nothing is owed
+
+        # To the peer.
+        self._out: list[bytes] = []
+        self._flush_due = False
+        self._writing_paused = False
+        self._reading = True
+        self._writable: asyncio.Future[None] | None = None  # who waits for the peer to read
+        self._draining = False
+
+        # Our own requests.
+        self._waiting: dict[int, asyncio.Future[Command]] = {}
+        self._opaque = 0
+
+        # Time.
+        self._last_active = self._loop.time()
+        self._last_unsent = 0  # unsent bytes at the last look: a change is progress
+        self._frame_started: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+        self.held = 0  # what the budget believes of us
+        self.peer = ""  # "ip:port" of the client, as the PROXY preamble says if there is one
+        self.reason: str | None = None  # why we ended it
+        self.lost: asyncio.Future[None] = self._loop.create_future()
+
+    # ── What others do with a connection ──────────────────────────────────────────────────────────────────────────
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def is_tls(self) -> bool:
+        return self._tls is not None
+
+    def reply(self, command: Command) -> None:
+        """An answer to one of the peer's requests. Dropped if the connection is gone."""
+        self.reply_frame(frame.encode(command))
+
+    def reply_frame(self, data: bytes) -> None:
+        """An answer that is encoded already."""
+        if self._owed:
+            self._owed -= 1
+        self._send(data)
+        if self._ended and not self._owed and not self._inbox:
+            self.close()
+
+    async def request(self, command: Command, timeout: float) -> Command:
+        """Send a request and wait for its answer.
+
+        Raises ConnectionLostError, RequestTimedOutError, TooManyRequestsError, LocalProtocolError.
+        """
+        if len(self._waiting) >= self._limits.requests:
+            raise TooManyRequestsError(f"{len(self._waiting)} requests await an answer from {self.peer}")
+        opaque = self._next_opaque()
+        command.opaque = opaque
+        future: asyncio.Future[Command] = self._loop.create_future()
+        self._waiting[opaque] = future
+        try:
+            async with asyncio.timeout(timeout):
+                await self.send(command)
+                return await future
+        except TimeoutError:
+            raise RequestTimedOutError(f"no answer from {self.peer} to request {command.code} in {timeout} s") from None
+        finally:
+            self._waiting.pop(opaque, None)
+
+    async def send(self, command: Command) -> None:
+        """Send without awaiting an answer; waits while the peer does not read. Raises ConnectionLostError."""
+        data = frame.encode(command)
+        while self._writing_paused and self.is_open:
+            if self._writable is None:
+                self._writable = self._loop.create_future()
+            await asyncio.shield(self._writable)
+        if not self.is_open:
+            raise ConnectionLostError(
+                f"the connection to {self.peer or 'the peer'} is closed ({self.reason or 'lost'})"
+            )
+        self._send(data)
+
+    def send_now(self, command: Command) -> None:
+        """A one-way command from code that can't wait; dropped if the connection is gone."""
+        self._send(frame.encode(command))
+
+    async def tls_established(self) -> None:
+        """Wait for a client's TLS handshake. Raises ssl.SSLError, ConnectionLostError."""
+        if self._tls_ready is not None:
+            await self._tls_ready
+
+    def close(self) -> None:
+        """End the connection; what is to be sent is sent first."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        self._flush()
+        if self._tls is not None and not transport.is_closing():
+            transport.write(self._tls.goodbye())
+        transport.close()
+
+    def abort(self, reason: str) -> None:
+        """End the connection at once; what is unsent is lost."""
+        if self._transport is None:
+            return
+        if self.reason is None:
+            self.reason = reason
+            log.info("connection ended peer=%s reason=%s", self.peer, reason)
+        self._transport.abort()
+        self._release()
+
+    async def drain(self, grace: float) -> None:
+        """Take no more requests, answer those that were taken, then close. Gives up after `grace` seconds."""
+        self._draining = True
+        self._update_reading()
+        self._hand_over_inbox()
+        if not self._owed and not self._inbox:
+            self.close()
+        else:
+            self._ended = True
+        try:
+            async with asyncio.timeout(grace):
+                await asyncio.shield(self.lost)
+        except TimeoutError:
+            self.abort(f"not drained in {grace} s")
+
+    # ── Bytes from the peer ───────────────────────────────────────────────────────────────────────────────────────
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=self._limits.pause_writing)
+        self.peer = _address(transport.get_extra_info("peername"))
+        self._budget.members.add(self)
+        self._timer = self._loop.call_later(self._limits.idle / 8, self._look_at_clock)
+        if self._tls is not None:
+            self._write(self._tls.start())
+
+    def data_received(self, data: bytes) -> None:
+        self._last_active = self._loop.time()
+        if self._tls is not None or self._preamble is not None:
+            try:
+                data = self._unwrap(data)
+            except (FrameError, ssl.SSLError, OSError, ValueError) as error:
+                self._fail(error)
+                return
+            if not data:
+                self._note_progress(whole=self._tls is not None and self._tls.ready)
+                return
+        commands = self._decoder.feed(data)
+        if commands:
+            self._take(commands)
+        if self._decoder.error is not None:
+            self._end_of_sense(self._decoder.error)
+        else:
+            self._note_progress(whole=bool(commands))
+        self._account()
+
+    def _note_progress(self, *, whole: bool) -> None:
+        """When what the peer has begun and not ended began: a frame, a preamble, a handshake."""
+        if whole:
+            self._frame_started = None
+        if self._frame_started is None and (self._decoder.buffered or not whole):
+            self._frame_started = self._last_active
+
+    def _unwrap(self, data: bytes) -> bytes:
+        """Plain RocketMQ bytes of what came: behind the preamble, out of TLS."""
+        if self._preamble is not None:
+            self._preamble += data
+            data = self._recognise(bytes(self._preamble))
+            if self._preamble is not None or not data:
+                return b""
+        if self._tls is None:
+            return data
+        plain, answer = self._tls.receive(data)
+        self._write(answer)
+        if self._tls.ready and self._tls_ready is not None and not self._tls_ready.done():
+            self._tls_ready.set_result(None)
+        if self._tls.closed:
+            self._loop.call_soon(self.close)
+        return plain
+
+    def _recognise(self, data: bytes) -> bytes:
+        """Tell PROXY, TLS and plain text apart by the first byte; what follows the preamble is returned."""
+        assert self._tls_settings is not None
+        if data[0] in proxy.FIRST_BYTES:
+            parsed = proxy.parse(data)
+            if parsed is None:
+                return b""
+            address, size = parsed
+            self.peer = address or self.peer
+            data = data[size:]
+            self._preamble = bytearray(data)
+            if not data:
+                return b""
+        mode = self._tls_settings.mode
+        if data[0] == HANDSHAKE_BYTE:
+            if mode is TlsMode.DISABLED:
+                raise FrameError("the peer speaks TLS, which is disabled here (tls.server.mode)")
+            self._tls = TlsLayer(self._tls_settings.server_context, server_side=True)
+        elif mode is TlsMode.ENFORCING:
+            raise FrameError("the peer speaks plain text, and TLS is demanded here (tls.server.mode)")
+        self._preamble = None
+        return data
+
+    def _take(self, commands: list[Command]) -> None:
+        """Answers to whoever awaits them; requests to the handler, or into the inbox while that has to wait."""
+        requests: list[Command] = []
+        for command in commands:
+            if command.flag & _RESPONSE:
+                future = self._waiting.get(command.opaque)
+                if future is not None and not future.done():
+                    future.set_result(command)
+            else:
+                requests.append(command)
+        if not requests:
+            return
+        if self._inbox or self._must_wait() or len(requests) > self._limits.batch:
+            self._inbox.extend(requests)
+            self._inbox_size += sum(len(command.body) + 512 for command in requests)
+            self._hand_over_inbox()
+        else:
+            self._hand_over(requests)
+
+    def _must_wait(self) -> bool:
+        return self._writing_paused and self._is_server
+
+    def _hand_over_inbox(self) -> None:
+        while self._inbox and not self._must_wait() and self.is_open:
+            batch = [self._inbox.popleft() for _ in range(min(len(self._inbox), self._limits.batch))]
+            self._inbox_size -= sum(len(command.body) + 512 for command in batch)
+            self._hand_over(batch)
+        self._update_reading()
+
+    def _hand_over(self, batch: list[Command]) -> None:
+        for command in batch:
+            if not command.flag & _ONE_WAY:
+                self._owed += 1
+        self._handing_over = True
+        try:
+            self._handler.requests(self, batch)
+        except Exception:
+            log.exception("handler failed peer=%s codes=%s", self.peer, [command.code for command in batch][:8])
+            self.abort("internal error")
+        finally:
+            self._handing_over = False
+        self._flush()
+
+    def eof_received(self) -> bool:
+        """The peer sends no more. True: we still owe it answers, so the other direction stays open."""
+        if self._owed or self._inbox:
+            self._ended = True
+            return True
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._release()
+        self._transport = None
+        self._inbox.clear()
+        self._out.clear()
+        if self.reason is None and exc is not None:
+            self.reason = str(exc)
+        lost = ConnectionLostError(f"the connection to {self.peer} is lost ({self.reason or 'closed'})")
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(lost)
+        if self._tls_ready is not None and not self._tls_ready.done():
+            self._tls_ready.set_exception(lost)
+            self._tls_ready.exception()  # nobody may be waiting for it
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_result(None)
+        if not self.lost.done():
+            self.lost.set_result(None)
+        self._handler.closed(self)
+        if self._on_end is not None:
+            self._on_end(self)
+
+    # ── Bytes to the peer ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _send(self, data: bytes) -> None:
+        if self._transport is None:
+            return
+        self._out.append(data)
+        if not self._handing_over and not self._flush_due:
+            self._flush_due = True
+            self._loop.call_soon(self._flush_later)
+
+    def _flush_later(self) -> None:
+        self._flush_due = False
+        self._flush()
+        self._account()
+
+    def _flush(self) -> None:
+        out = self._out
+        if not out:
+            return
+        data = out[0] if len(out) == 1 else b"".join(out)
+        out.clear()
+        self._write(data if self._tls is None else self._tls.send(data))
+
+    def _write(self, data: bytes) -> None:
+        transport = self._transport
+        if not data or transport is None or transport.is_closing():
+            return
+        self._last_active = self._loop.time()
+        transport.write(data)
+        if self._writing_paused and transport.get_write_buffer_size() > self._limits.unsent:
+            self.abort(f"more than {self._limits.unsent} bytes of answers are unsent: the peer does not read")
+
+    def pause_writing(self) -> None:
+        self._writing_paused = True
+        self._update_reading()
+
+    def resume_writing(self) -> None:
+        self._writing_paused = False
+        self._last_active = self._loop.time()
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_result(None)
+        self._writable = None
+        self._hand_over_inbox()
+        self._account()
+
+    def _update_reading(self) -> None:
+        wanted = not (self._must_wait() or self._inbox or self._draining)
+        transport = self._transport
+        if wanted == self._reading or transport is None or transport.is_closing():
+            return
+        self._reading = wanted
+        if wanted:
+            transport.resume_reading()
+        else:
+            transport.pause_reading()
+
+    # ── Bookkeeping ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def buffered(self) -> int:
+        """Bytes that we hold for this peer."""
+        if self._transport is None:
+            return 0
+        return self._decoder.buffered + self._inbox_size + self._transport.get_write_buffer_size()
+
+    def _account(self) -> None:
+        if self not in self._budget.members:
+            return
+        now = self.buffered
+        if now != self.held:
+            change, self.held = now - self.held, now
+            self._budget.add(change)
+
+    def _release(self) -> None:
+        """Give back what the budget counts for us, once."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self in self._budget.members:
+            self._budget.members.discard(self)
+            self._budget.held -= self.held
+            self.held = 0
+
+    def _fail(self, error: Exception) -> None:
+        """The stream can't go on. A TLS peer is told why before the end."""
+        if self._tls_ready is not None and not self._tls_ready.done():
+            self._tls_ready.set_exception(error)
+        if self._tls is not None:
+            self._write(self._tls.alert())
+        self._end_of_sense(error)
+
+    def _end_of_sense(self, error: Exception) -> None:
+        self.reason = str(error)
+        log.info("connection ended peer=%s reason=%s", self.peer, error)
+        if self._owed or self._inbox:
+            self._ended = True
+            self._draining = True
+            self._update_reading()
+        else:
+            self.close()
+
+    def _next_opaque(self) -> int:
+        while True:
+            self._opaque = self._opaque + 1 if self._opaque < _OPAQUE_MAX else 0
+            if self._opaque not in self._waiting:
+                return self._opaque
+
+    def _look_at_clock(self) -> None:
+        """Several times in an idle period: is the peer alive, does it come to an end with what it began?"""
+        transport = self._transport
+        if transport is None:
+            return
+        now, limits = self._loop.time(), self._limits
+        unsent = transport.get_write_buffer_size()
+        if unsent != self._last_unsent:
+            self._last_unsent, self._last_active = unsent, now
+        self._account()
+        if now - self._last_active >= limits.idle:
+            self.abort(f"idle for {limits.idle:g} s")
+        elif self._frame_started is not None and now - self._frame_started >= limits.frame_time:
+            self.abort(f"a frame was not whole after {limits.frame_time:g} s")
+        else:
+            self._timer = self._loop.call_later(limits.idle / 8, self._look_at_clock)
+
+
+def _address(name: object) -> str:
+    """ "ip:port" of a socket name; "" for what is no IP socket."""
+    if not isinstance(name, tuple) or len(name) < 2:
+        return ""
+    host, port = name[0], name[1]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
