@@ -4,29 +4,98 @@ Java's peers write maps whose keys are not strings the way Java holds them, whic
 
     {0:"10.0.0.1:10911",1:"10.0.0.2:10911"}                             numbers as keys
     {{"brokerName":"a","queueId":0,"topic":"T"}:{"maxOffset":7}}        objects as keys
+    {"first":{"a":1},"second":{"$ref":"$.first"}}                       an object met before (fastjson 1, up to 5.3)
 
-`encode` and `decode` go between bytes and the structs of `kourou.protocol.bodies`. Most bodies have neither kind of
-key, and go through msgspec in one step.
+`decode` and `encode` go between bytes and the structs of `kourou.protocol.bodies`; `loads` gives plain Python values.
+Ordinary JSON, which most bodies are, goes through msgspec in one step. What msgspec refuses is tried again: first with
+quotes around number keys, then by a reader of our own that knows all three.
+
+Bodies come from strangers. The reader takes linear time, nests DEPTH_LIMIT deep, and neither it nor the untyped values
+of `loads` grow past VALUES_LIMIT; every refusal is a BodyError.
 """
 
+import re
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, TypeVar
+from math import isfinite
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 from msgspec import inspect
 
 from kourou.protocol.errors import BodyError
 
+DEPTH_LIMIT = 100
+"""How deep the reader follows nested values. RocketMQ's own bodies nest less than ten deep."""
+
+VALUES_LIMIT = 500_000
+"""How many values a body may have when it is read into untyped objects, which take far more memory than their text."""
+
+NUMBER_LIMIT_CHARS = 400
+"""How long a number may be. Reading one takes quadratic time."""
+
 T = TypeVar("T")
 
 
+# ----------------------------------------------------------------------------------------------------------- reading
+
+
 def decode(data: bytes, wanted: type[T]) -> T:
-    """The value of type `wanted` in a body. Raises BodyError when it is not there."""
+    """The value of type `wanted` in a body. Raises BodyError when it is not there.
+
+    As in Java, a member that is null counts as absent, and a number or boolean may stand in quotes.
+    """
     try:
-        return _decoder(wanted).decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BodyError(f"not a {wanted.__name__}: {error}") from None
+        if b"$ref" not in data:
+            decoder = _decoder(wanted)
+            try:
+                return decoder.decode(data)
+            except msgspec.ValidationError:
+                pass  # JSON, but something is null, or quoted
+            except msgspec.DecodeError:
+                try:
+                    return decoder.decode(_quote_number_keys(data))
+                except msgspec.DecodeError:
+                    pass  # objects as keys, or no JSON of any kind
+        return msgspec.convert(_without_nulls(loads(data)), wanted, strict=False, str_keys=True)
+    except msgspec.ValidationError as error:
+        raise BodyError(f"not a {_name(wanted)}: {error}") from None
+    except RecursionError:
+        raise BodyError("nested too deeply") from None
+
+
+def loads(data: bytes | str) -> Any:
+    """Plain values: dict, list, str, int, float, bool, None. An object that is a key becomes an `ObjectKey`.
+
+    Of two equal keys the last counts. References are replaced by what they refer to. Raises BodyError.
+    """
+    raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
+    if raw.count(b",") + raw.count(b"{") + raw.count(b"[") > VALUES_LIMIT:
+        raise BodyError(f"more than {VALUES_LIMIT} values")
+    try:
+        if b"$ref" not in raw:
+            try:
+                return msgspec.json.decode(raw)
+            except msgspec.DecodeError:
+                pass
+        return _Reader(raw.decode()).read()
+    except UnicodeDecodeError as error:
+        raise BodyError(f"not UTF-8 at byte {error.start}") from None
+    except RecursionError:
+        raise BodyError("nested too deeply") from None
+
+
+class ObjectKey(dict[str, Any]):
+    """An object that stands as a key in a map. Not to be changed."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        # By text, not by members: Python's hash of integers can be made to collide, that of strings can't.
+        return hash(repr(sorted(self.items())))
+
+    def java_text(self) -> str:
+        """How Java's `toString` shows the only class that is ever a key; references name keys this way."""
+        members = (self.get("topic"), self.get("brokerName"), self.get("queueId"))
+        return "MessageQueue [topic={}, brokerName={}, queueId={}]".format(*members)
 
 
 def _decoder(wanted: type[T]) -> msgspec.json.Decoder[T]:
@@ -39,11 +108,248 @@ def _decoder(wanted: type[T]) -> msgspec.json.Decoder[T]:
 _decoders: dict[type, msgspec.json.Decoder[Any]] = {}
 
 
-def encode(value: Any, *, standard: bool = False) -> bytes:
-    """The value as compact JSON, with number and object keys as fastjson writes them.
+def _name(wanted: type) -> str:
+    return wanted.__name__ if isinstance(wanted, type) else str(wanted)
 
-    `standard` asks for JSON as everyone else knows it: numbers as keys are quoted. Objects as keys have no such form
-    and raise TypeError.
+
+_STRING_OR_NUMBER_KEY = re.compile(
+    rb"""
+    "[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)   # a string; one without an end takes the rest, to be scanned only once
+    |([{,]\s*+)(-?\d++)(?=\s*+:)            # a number where a key stands
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def _quote_number_keys(data: bytes) -> bytes:
+    return _STRING_OR_NUMBER_KEY.sub(lambda m: b'%b"%b"' % m.groups() if m[2] else m[0], data)
+
+
+def _without_nulls(value: Any) -> Any:
+    """The same value without the members that are null, changed in place."""
+    if isinstance(value, dict):
+        for key in [key for key, member in value.items() if member is None]:
+            del value[key]
+        for member in value.values():
+            _without_nulls(member)
+    elif isinstance(value, list):
+        for item in value:
+            _without_nulls(item)
+    return value
+
+
+_TOKEN = re.compile(
+    r"""[ \t\n\r]*+
+    (?: ([\[\]{},:])                                           # 1 punctuation
+      | ("[^"\\\x00-\x1f]*+((?:\\.[^"\\\x00-\x1f]*+)*+)")      # 2 a string; 3 is not empty if it has escapes
+      | (-?(?:0|[1-9][0-9]*+)(\.[0-9]++)?([eE][-+]?[0-9]++)?)  # 4 a number, with 5 fraction and 6 exponent
+      | (true|false|null)                                      # 7 a word
+    )""",
+    re.VERBOSE,
+).match
+
+_WORDS = {"true": True, "false": False, "null": None}
+
+
+class _Reference:
+    """Stands in the tree where `{"$ref":path}` was read, until all is read and the path can be followed."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+
+class _Reader:
+    """Reads one text by recursive descent. `_at` is the position of the next token."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._has_references = False
+
+    def read(self) -> Any:
+        value = self._value(self._token(), DEPTH_LIMIT)
+        if self._text[self._at :].strip(" \t\n\r"):
+            self._fail("something follows the value")
+        if self._has_references:
+            value = _References(value).resolve()
+        return value
+
+    def _fail(self, why: str) -> NoReturn:
+        raise BodyError(f"not JSON at character {self._at}: {why}")
+
+    def _token(self) -> re.Match[str]:
+        token = _TOKEN(self._text, self._at)
+        if token is None:
+            rest = self._text[self._at : self._at + 20].lstrip(" \t\n\r")
+            self._fail(f"{rest!r} begins no value" if rest else "the text ends early")
+        self._at = token.end()
+        return token
+
+    def _value(self, token: re.Match[str], depth: int) -> Any:
+        if token[1] == "{":
+            return self._object(depth - 1)
+        if token[1] == "[":
+            return self._array(depth - 1)
+        if token[1]:
+            self._fail(f"a value is expected before {token[1]!r}")
+        if token[2]:
+            return self._string(token)
+        return _WORDS[token[7]] if token[7] else self._number(token)
+
+    def _string(self, token: re.Match[str]) -> str:
+        if not token[3]:
+            return token[2][1:-1]
+        try:
+            return msgspec.json.decode(token[2], type=str)
+        except msgspec.DecodeError as error:
+            self._fail(str(error))
+
+    def _number(self, token: re.Match[str]) -> int | float:
+        if len(token[4]) > NUMBER_LIMIT_CHARS:
+            self._fail("a number is too long")
+        if not (token[5] or token[6]):
+            return int(token[4])
+        number = float(token[4])
+        if not isfinite(number):
+            self._fail("a number is too large")
+        return number
+
+    def _array(self, depth: int) -> list[Any]:
+        if depth < 0:
+            self._fail("nested too deeply")
+        items: list[Any] = []
+        token = self._token()
+        if token[1] == "]":
+            return items
+        while True:
+            items.append(self._value(token, depth))
+            token = self._token()
+            if token[1] == "]":
+                return items
+            if token[1] != ",":
+                self._fail("a comma or the end of the list is expected")
+            token = self._token()
+
+    def _object(self, depth: int) -> dict[Any, Any] | _Reference:
+        if depth < 0:
+            self._fail("nested too deeply")
+        members: dict[Any, Any] = {}
+        token = self._token()
+        if token[1] == "}":
+            return members
+        while True:
+            key = self._key(token, depth)
+            if self._token()[1] != ":":
+                self._fail("a colon is expected")
+            members[key] = self._value(self._token(), depth)
+            token = self._token()
+            if token[1] == "}":
+                break
+            if token[1] != ",":
+                self._fail("a comma or the end of the object is expected")
+            token = self._token()
+        if "$ref" in members and len(members) == 1 and isinstance(members["$ref"], str):
+            self._has_references = True
+            return _Reference(members["$ref"])
+        return members
+
+    def _key(self, token: re.Match[str], depth: int) -> str | int | ObjectKey:
+        if token[2]:
+            return self._string(token)
+        if token[1] == "{":
+            members = self._object(depth - 1)
+            if isinstance(members, dict) and all(type(m) in (str, int, bool) for m in members.values()):
+                return ObjectKey(members)
+        elif token[4]:
+            number = self._number(token)
+            if isinstance(number, int) and -(2**63) <= number < 2**63:
+                return number
+        return self._fail("a string, an integer or a simple object is expected as key")
+
+
+class _References:
+    """Puts the objects in the place of the references to them, in a tree as `_Reader` leaves it.
+
+    A path is `$` and then `.name` or `[index]`; fastjson puts a backslash before all but letters and digits of a name.
+    Only loops are refused (`$`, `..` and `@` always make one), and trees that would be too large were every reference
+    written out: the next to read this copies what is shared.
+    """
+
+    _SEGMENT = re.compile(r"\.((?:[^\\.\[\]]|\\.)++)|\[([0-9]{1,9})\]", re.DOTALL)
+    _OPEN = -1
+
+    def __init__(self, root: Any) -> None:
+        self._root = [root]
+        self._sizes: dict[int, int] = {}  # id of a container -> values in it, written out; _OPEN while being counted
+        self._java_keys: dict[int, dict[str, Any]] = {}  # id of a map with object keys -> its values by Java's text
+
+    def resolve(self) -> Any:
+        self._settle(self._root)
+        return self._root[0]
+
+    def _settle(self, container: Any) -> int:
+        if not isinstance(container, dict | list):
+            return 1
+        size = self._sizes.get(id(container))
+        if size == self._OPEN:
+            raise BodyError("a reference makes a loop")
+        if size is None:
+            self._sizes[id(container)] = self._OPEN
+            size = 1
+            for key, member in container.items() if isinstance(container, dict) else enumerate(container):
+                if isinstance(member, _Reference):
+                    member = container[key] = self._find(member)
+                size += self._settle(member)
+                if size > VALUES_LIMIT:
+                    raise BodyError(f"references make it more than {VALUES_LIMIT} values")
+            self._sizes[id(container)] = size
+        return size
+
+    def _find(self, reference: _Reference) -> Any:
+        path = reference.path
+        if path in ("..", "@"):
+            raise BodyError("a reference makes a loop")
+        here = self._root[0]
+        at = 1 if path.startswith("$") else 0
+        while at < len(path) or not at:
+            segment = self._SEGMENT.match(path, at) if at else None
+            if segment is None:
+                raise BodyError(f"a reference that makes no sense: {path[:80]!r}")
+            at = segment.end()
+            here = self._member(here, segment, path)
+            if isinstance(here, _Reference):
+                here = self._find(here)
+        return here
+
+    def _member(self, here: Any, segment: re.Match[str], path: str) -> Any:
+        try:
+            if segment[2]:
+                return here[int(segment[2])]
+            name = re.sub(r"\\(.)", r"\1", segment[1], flags=re.DOTALL)
+            if name in here:
+                return here[name]
+            if name.isdecimal():
+                return here[int(name)]
+            return self._by_java_text(here)[name]
+        except (LookupError, TypeError, ValueError):
+            raise BodyError(f"a reference to nothing: {path[:80]!r}") from None
+
+    def _by_java_text(self, here: dict[Any, Any]) -> dict[str, Any]:
+        table = self._java_keys.get(id(here))
+        if table is None:
+            table = {key.java_text(): member for key, member in here.items() if isinstance(key, ObjectKey)}
+            self._java_keys[id(here)] = table
+        return table
+
+
+# ----------------------------------------------------------------------------------------------------------- writing
+
+
+def encode(value: Any, *, standard: bool = False) -> bytes:
+    """A struct or plain value as compact JSON, with number and object keys as fastjson writes them.
+
+    `standard` asks for JSON as everyone else knows it: numbers as keys are quoted. Objects as keys have no such form:
+    TypeError.
     """
     if standard:
         return msgspec.json.encode(value)

@@ -1,11 +1,94 @@
 """The JSON bodies against what the Java classes of RocketMQ 5.5.0 write and read."""
 
+import json
 import zlib
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kourou.protocol import bodies
+from kourou.protocol import bodies, fastjson
 from kourou.protocol.errors import BodyError
+
+DATA = Path(__file__).parents[2] / "data"
+
+
+def recorded(version: str, kind: str) -> list[Any]:
+    """Lines of one kind from the file of what real Java classes wrote, each with its name as the test's id."""
+    lines = (json.loads(line) for line in (DATA / f"java-{version}.jsonl").read_text().splitlines())
+    return [pytest.param(line, id=line["name"]) for line in lines if line["kind"] == kind]
+
+
+def as_recorded(value: Any) -> Any:
+    """A decoded value the way the recording shows it: maps whose keys are no strings as lists of pairs."""
+    if isinstance(value, dict):
+        if all(isinstance(key, str) for key in value):
+            return {key: as_recorded(member) for key, member in value.items()}
+        return {"#pairs": [[key, as_recorded(member)] for key, member in value.items()]}
+    return [as_recorded(item) for item in value] if isinstance(value, list) else value
+
+
+def body_class(name: str) -> type[bodies.Body]:
+    found: type[bodies.Body] = getattr(bodies, name)
+    assert issubclass(found, bodies.Body)
+    return found
+
+
+@pytest.mark.parametrize("line", recorded("5.5.0", "body"))
+def test_what_java_writes_is_read_and_written_alike(line: dict[str, Any]) -> None:
+    data = bytes.fromhex(line["hex"])
+    body = body_class(line["fields"]["class"]).decode(data)
+    written = as_recorded(fastjson.loads(body.encode()))
+    expected = line["fields"]["value"]
+    if line["name"] == "route, to clients since 4.9.4":
+        written = as_recorded(fastjson.loads(body.encode(standard=True)))
+    # Where Java has null for an empty table, we write the empty table.
+    assert written == expected | {key: value for key, value in written.items() if value in ({}, [])}
+    assert body_class(line["fields"]["class"]).decode(body.encode()) == body
+
+
+@pytest.mark.parametrize("line", recorded("4.9.8", "body"))
+def test_what_old_java_writes_is_read_with_todays_fields_at_their_defaults(line: dict[str, Any]) -> None:
+    cls = body_class(line["fields"]["class"])
+    body = cls.decode(bytes.fromhex(line["hex"]))
+    expected = line["fields"].get("resolved", line["fields"]["value"])
+    assert_contains(as_recorded(fastjson.loads(body.encode())), expected)
+    assert cls.decode(body.encode()) == body
+
+
+def assert_contains(whole: Any, part: Any) -> None:
+    if isinstance(part, dict):
+        assert part.keys() <= whole.keys()
+        for key, member in part.items():
+            assert_contains(whole[key], member)
+    elif isinstance(part, list):
+        assert len(whole) == len(part)
+        for left, right in zip(whole, part, strict=True):
+            assert_contains(left, right)
+    else:
+        assert whole == part
+
+
+@pytest.mark.parametrize("line", recorded("5.5.0", "register_body") + recorded("4.9.8", "register_body"))
+def test_registrations_of_java_brokers_are_read(line: dict[str, Any]) -> None:
+    data, fields = bytes.fromhex(line["hex"]), line["fields"]
+    if fields["compressed"]:
+        body = bodies.RegisterBrokerBody.decompress(data, fields["version"])
+        assert bodies.RegisterBrokerBody.decompress(body.compress(), version=513) == body
+    else:
+        body = bodies.RegisterBrokerBody.decode(data)
+        assert bodies.RegisterBrokerBody.decode(body.encode()) == body
+    assert_contains(as_recorded(fastjson.loads(body.encode())), fields["value"])
+
+
+@pytest.mark.parametrize("line", recorded("5.5.0", "topic_text"))
+def test_topics_as_text_are_read_and_written_alike(line: dict[str, Any]) -> None:
+    text = bytes.fromhex(line["hex"]).decode()
+    topic = bodies.TopicConfig.from_text(text)
+    assert topic.to_text() == text
+    value = line["fields"]["value"] | {"order": False, "topicSysFlag": 0}  # these two are not in the text
+    assert fastjson.loads(topic.encode()) == value
+
 
 COMPRESSED_REGISTRATION = bytes.fromhex(
     "78da2d8e3d6bc3301086d5293fa3e65da321224aedded6a184401b0835594a10b272690db665647928c6ffbd7208c7c1f1f07e9c10a298"
