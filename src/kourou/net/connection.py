@@ -258,9 +258,10 @@ class Connection(asyncio.Protocol):
         """Plain RocketMQ bytes of what came: behind the preamble, out of TLS."""
         if self._preamble is not None:
             self._preamble += data
-            data = self._recognise(bytes(self._preamble))
-            if self._preamble is not None or not data:
+            known = self._recognise(bytes(self._preamble))
+            if known is None:
                 return b""
+            data = known
         if self._tls is None:
             return data
         plain, answer = self._tls.receive(data)
@@ -271,19 +272,19 @@ class Connection(asyncio.Protocol):
             self._loop.call_soon(self.close)
         return plain
 
-    def _recognise(self, data: bytes) -> bytes:
-        """Tell PROXY, TLS and plain text apart by the first byte; what follows the preamble is returned."""
+    def _recognise(self, data: bytes) -> bytes | None:
+        """Tell PROXY, TLS and plain text apart by the first byte: what is behind the preamble, None if all is in it."""
         assert self._tls_settings is not None
         if data[0] in proxy.FIRST_BYTES:
             parsed = proxy.parse(data)
             if parsed is None:
-                return b""
+                return None
             address, size = parsed
             self.peer = address or self.peer
             data = data[size:]
             self._preamble = bytearray(data)
             if not data:
-                return b""
+                return None
         mode = self._tls_settings.mode
         if data[0] == HANDSHAKE_BYTE:
             if mode is TlsMode.DISABLED:

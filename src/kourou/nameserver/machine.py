@@ -1,0 +1,536 @@
+"""The name server's machine: requests in, answers and other effects out.
+
+    Asked ─▶ handler of its code ─▶ Reply                         routes, lists, registrations
+                               └──▶ Save ─▶ (driver) ─▶ Saved ─▶ Reply     settings that must survive
+    Gone, Tick ─▶ brokers that are silent or cut off leave the tables ─▶ Close, Tell
+
+`step` takes a batch of events and the time, and returns effects in the order they are to be performed. It never raises
+for what a peer sent: a request that makes no sense is answered with the reason.
+
+Java: NamesrvController, DefaultRequestProcessor, ClientRequestProcessor, KVConfigManager.
+"""
+
+import logging
+import zlib
+from collections.abc import Callable, Hashable, Mapping
+from enum import Enum
+from typing import TypeAlias, assert_never
+
+import msgspec
+
+from kourou.nameserver.documents import Document
+from kourou.nameserver.routes import Member, Notice, Registered, Routes
+from kourou.nameserver.settings import SettingError, Settings
+from kourou.protocol import bodies, conf_text, headers
+from kourou.protocol.bodies import KVTable, RegisterBrokerBody, TopicConfigAndMappingSerializeWrapper, TopicList
+from kourou.protocol.codes import CommandFlag, RequestCode, ResponseCode, Version
+from kourou.protocol.command import Command
+from kourou.protocol.errors import BodyError, ProtocolError
+
+log = logging.getLogger(__name__)
+
+ORDER_TOPIC_NAMESPACE = "ORDER_TOPIC_CONFIG"
+KV_SIZE_MAX = 16 * 1024 * 1024
+"""Bytes of the whole KV configuration as it is written: each change writes it anew."""
+
+ZONE_NAME, ZONE_MODE = "__ZONE_NAME", "__ZONE_MODE"
+
+KvTable: TypeAlias = dict[str, dict[str, str]]
+
+
+# ── What crosses the border ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Kept(Enum):
+    """The documents that survive a restart."""
+
+    KV_CONFIG = "kv_config"
+    SETTINGS = "settings"
+
+
+class Asked(msgspec.Struct, frozen=True, gc=False):
+    """A request came on a connection."""
+
+    connection: Hashable
+    command: Command
+
+
+class Gone(msgspec.Struct, frozen=True, gc=False):
+    """A connection is lost or closed."""
+
+    connection: Hashable
+
+
+class Tick(msgspec.Struct, frozen=True, gc=False):
+    """Time has passed."""
+
+
+class Saved(msgspec.Struct, frozen=True, gc=False):
+    """A document's version is safe on disk."""
+
+    document: Kept
+    version: int
+
+
+class NotSaved(msgspec.Struct, frozen=True, gc=False):
+    """A document's version could not be written; the one before still stands."""
+
+    document: Kept
+    version: int
+    reason: str
+
+
+Event: TypeAlias = Asked | Gone | Tick | Saved | NotSaved
+
+
+class Reply(msgspec.Struct, frozen=True, gc=False):
+    """An answer on a connection."""
+
+    connection: Hashable
+    command: Command
+
+
+class Close(msgspec.Struct, frozen=True, gc=False):
+    """End a connection."""
+
+    connection: Hashable
+    reason: str
+
+
+class Tell(msgspec.Struct, frozen=True, gc=False):
+    """A one-way command to an address, tried once."""
+
+    address: str
+    command: Command
+
+
+class Save(msgspec.Struct, frozen=True, gc=False):
+    """Write a document so that a crash leaves the old or the new one; then say Saved or NotSaved."""
+
+    document: Kept
+    version: int
+    content: str
+
+
+Effect: TypeAlias = Reply | Close | Tell | Save
+
+
+class Refused(Exception):
+    """A request that is answered with a code other than success. Only inside this module."""
+
+    def __init__(self, code: ResponseCode, remark: str) -> None:
+        super().__init__(remark)
+        self.code = code
+        self.remark = remark
+
+
+# ── The machine ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class NameServer:
+    """All state of one name server. Several name servers share nothing."""
+
+    def __init__(self, settings: Settings, kv_config: KvTable, now_ms: int) -> None:
+        self.routes = Routes()
+        self._settings: Document[Settings, Asked] = Document(settings)
+        self._kv: Document[KvTable, Asked] = Document(kv_config)
+        self._started_ms = now_ms
+        self._now_ms = now_ms
+        self._effects: list[Effect] = []
+        self._handlers: dict[int, Callable[[Asked], Command | None]] = {
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: self._get_route,
+            RequestCode.GET_BROKER_CLUSTER_INFO: self._get_cluster_info,
+            RequestCode.GET_BROKER_MEMBER_GROUP: self._get_member_group,
+            RequestCode.REGISTER_BROKER: self._register_broker,
+            RequestCode.UNREGISTER_BROKER: self._unregister_broker,
+            RequestCode.BROKER_HEARTBEAT: self._heartbeat,
+            RequestCode.QUERY_DATA_VERSION: self._query_data_version,
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._get_all_topics,
+            RequestCode.GET_TOPICS_BY_CLUSTER: self._get_topics_by_cluster,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self._get_system_topics,
+            RequestCode.GET_UNIT_TOPIC_LIST: self._get_unit_topics,
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self._get_unit_topics,
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self._get_unit_topics,
+            RequestCode.REGISTER_TOPIC_IN_NAMESRV: self._register_topic,
+            RequestCode.DELETE_TOPIC_IN_NAMESRV: self._delete_topic,
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self._wipe_write_perm,
+            RequestCode.ADD_WRITE_PERM_OF_BROKER: self._add_write_perm,
+            RequestCode.PUT_KV_CONFIG: self._put_kv,
+            RequestCode.GET_KV_CONFIG: self._get_kv,
+            RequestCode.DELETE_KV_CONFIG: self._delete_kv,
+            RequestCode.GET_KVLIST_BY_NAMESPACE: self._get_kv_list,
+            RequestCode.GET_NAMESRV_CONFIG: self._get_config,
+            RequestCode.UPDATE_NAMESRV_CONFIG: self._update_config,
+        }
+
+    @property
+    def settings(self) -> Settings:
+        return self._settings.value
+
+    def step(self, events: list[Event], now_ms: int) -> list[Effect]:
+        """What follows from these events, in order."""
+        self._now_ms = now_ms
+        effects: list[Effect] = []
+        self._effects = effects
+        for event in events:
+            if type(event) is Asked:
+                self._ask(event)
+            else:
+                self._happen(event)
+        return effects
+
+    def _happen(self, event: Event) -> None:
+        match event:
+            case Asked():
+                self._ask(event)
+            case Gone(connection):
+                self._drop(self.routes.members_on(connection), "its connection closed")
+            case Tick():
+                self._drop_silent()
+            case Saved(document, version):
+                self._saved(document, version)
+            case NotSaved(document, version, reason):
+                self._not_saved(document, version, reason)
+            case _:
+                assert_never(event)
+
+    def _ask(self, asked: Asked) -> None:
+        command = asked.command
+        handler = self._handlers.get(command.code)
+        answer: Command | None
+        if handler is None:
+            remark = f" request type {command.code} not supported"
+            answer = command.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+        else:
+            try:
+                answer = handler(asked)
+            except Refused as refused:
+                answer = command.answer(refused.code, refused.remark)
+            except ProtocolError as error:
+                answer = command.answer(ResponseCode.SYSTEM_ERROR, str(error))
+        if answer is not None:
+            self._reply(asked, answer)
+
+    def _reply(self, asked: Asked, answer: Command) -> None:
+        if not asked.command.flag & CommandFlag.ONE_WAY:
+            self._effects.append(Reply(asked.connection, answer))
+
+    # ── Routes ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _get_route(self, asked: Asked) -> Command:
+        command, settings = asked.command, self.settings
+        header = headers.GetRouteInfo.decode(command.ext)
+        waited_ms = self._now_ms - self._started_ms
+        if settings.need_wait_for_service and waited_ms < settings.wait_seconds_for_service * 1000:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "name server not ready")
+        order_conf = None
+        if settings.order_message_enable:
+            order_conf = self._kv.value.get(ORDER_TOPIC_NAMESPACE, {}).get(header.topic)
+        standard = command.version >= Version.V4_9_4 or bool(header.accept_standard_json_only)
+        body = self._zone_route(asked, header.topic, order_conf)
+        if body is None:
+            body = self.routes.encoded_route(header.topic, settings, order_conf, standard=standard)
+        if body is None:
+            raise Refused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"No topic route info in name server for the topic: {header.topic}\n"
+                "No broker has registered it here: create the topic, or check the name server address of its brokers.",
+            )
+        return command.answer(body=body)
+
+    def _zone_route(self, asked: Asked, topic: str, order_conf: str | None) -> bytes | None:
+        """For a client that asks for its own zone: brokers there, and groups without a master wherever they are."""
+        ext = asked.command.ext or {}
+        zone = ext.get(ZONE_NAME, "").strip()
+        if not zone or ext.get(ZONE_MODE, "").lower() != "true":
+            return None
+        route = self.routes.route(topic, self.settings, order_conf)
+        if route is None:
+            return None
+        near = [
+            broker
+            for broker in route.broker_datas
+            if 0 not in broker.broker_addrs or (broker.zone_name or "").lower() == zone.lower()
+        ]
+        names = {broker.broker_name for broker in near}
+        addresses = {address for broker in near for address in broker.broker_addrs.values()}
+        return msgspec.structs.replace(
+            route,
+            broker_datas=near,
+            queue_datas=[queues for queues in route.queue_datas if queues.broker_name in names],
+            filter_server_table={a: servers for a, servers in route.filter_server_table.items() if a in addresses},
+        ).encode()
+
+    def _get_cluster_info(self, asked: Asked) -> Command:
+        return asked.command.answer(body=self.routes.cluster_info().encode())
+
+    def _get_member_group(self, asked: Asked) -> Command:
+        header = headers.GetBrokerMemberGroup.decode(asked.command.ext)
+        group = self.routes.member_group(header.cluster_name, header.broker_name)
+        return asked.command.answer(body=bodies.GetBrokerMemberGroupResponseBody(broker_member_group=group).encode())
+
+    # ── Brokers ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _register_broker(self, asked: Asked) -> Command:
+        command, ext = asked.command, asked.command.ext or {}
+        header = headers.RegisterBroker.decode(ext)
+        member, zone = Member(header.cluster_name, header.broker_addr), ext.get(ZONE_NAME)
+        fingerprint = hash((command.body, command.version, tuple(ext.items())))
+        if self.routes.unchanged(member, header.broker_name, header.broker_id, fingerprint):
+            done = self.routes.renew(member, header.broker_name, header.broker_id, asked.connection, self._now_ms)
+        else:
+            body = _registration(command, header)
+            is_new = member not in self.routes.live
+            done = self.routes.register(
+                header,
+                body,
+                zone=zone,
+                connection=asked.connection,
+                fingerprint=fingerprint,
+                settings=self.settings,
+                now_ms=self._now_ms,
+            )
+            if is_new and member in self.routes.live:
+                log.info(
+                    "broker registered name=%s id=%d address=%s cluster=%s topics=%d",
+                    header.broker_name,
+                    header.broker_id,
+                    header.broker_addr,
+                    header.cluster_name,
+                    len(body.topic_config_serialize_wrapper.topic_config_table),
+                )
+        return self._registration_answer(command, done)
+
+    def _registration_answer(self, command: Command, done: Registered) -> Command:
+        if done.refusal is not None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, done.refusal)
+        if done.notice is not None:
+            self._tell(done.notice)
+        order_topics = self._kv.value.get(ORDER_TOPIC_NAMESPACE)
+        body = b""
+        if order_topics is not None and self.settings.return_order_topic_config_to_broker:
+            body = KVTable(table=order_topics).encode()
+        answer = headers.RegisterBrokerAnswer(ha_server_addr=done.master_ha_address, master_addr=done.master_address)
+        return command.answer(ext=answer.encode(), body=body)
+
+    def _unregister_broker(self, asked: Asked) -> Command:
+        header = headers.UnregisterBroker.decode(asked.command.ext)
+        member = Member(header.cluster_name, header.broker_addr)
+        self._leave([(member, header.broker_name)], "it unregistered")
+        return asked.command.answer()
+
+    def _heartbeat(self, asked: Asked) -> Command:
+        header = headers.BrokerHeartbeat.decode(asked.command.ext)
+        self.routes.heartbeat(Member(header.cluster_name, header.broker_addr), self._now_ms)
+        return asked.command.answer()
+
+    def _query_data_version(self, asked: Asked) -> Command:
+        header = headers.QueryDataVersion.decode(asked.command.ext)
+        member = Member(header.cluster_name, header.broker_addr)
+        theirs = bodies.DataVersion.decode(asked.command.body)
+        ours = self.routes.version_of(member)
+        self.routes.heartbeat(member, self._now_ms)
+        answer = headers.QueryDataVersionAnswer(changed=ours != theirs)
+        return asked.command.answer(ext=answer.encode(), body=b"" if ours is None else ours.encode())
+
+    def _drop_silent(self) -> None:
+        silent = self.routes.silent(self._now_ms)
+        for member, connection in silent:
+            self._effects.append(Close(connection, f"broker {member.address} was silent for too long"))
+        self._drop([member for member, _ in silent], "it was silent for too long")
+
+    def _drop(self, members: list[Member], why: str) -> None:
+        if members:
+            self._leave([(member, self.routes.group_name_of(member) or "") for member in members], why)
+
+    def _leave(self, members: list[tuple[Member, str]], why: str) -> None:
+        for member, name in members:
+            log.info("broker removed name=%s address=%s cluster=%s: %s", name, member.address, member.cluster, why)
+        for notice in self.routes.unregister(members, self.settings):
+            self._tell(notice)
+
+    def _tell(self, notice: Notice) -> None:
+        code, flag = RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, CommandFlag.ONE_WAY
+        for address in notice.addresses:
+            self._effects.append(Tell(address, Command(code, flag=flag, ext=notice.header.encode())))
+
+    # ── Topics ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _get_all_topics(self, asked: Asked) -> Command:
+        if not self.settings.enable_all_topic_list:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "disable")
+        return _topic_list(asked, self.routes.all_topics())
+
+    def _get_topics_by_cluster(self, asked: Asked) -> Command:
+        self._check_topic_list_enabled()
+        cluster = headers.GetTopicsByCluster.decode(asked.command.ext).cluster
+        return _topic_list(asked, self.routes.topics_of_cluster(cluster))
+
+    def _get_system_topics(self, asked: Asked) -> Command:
+        return _topic_list(asked, self.routes.system_topics())
+
+    def _get_unit_topics(self, asked: Asked) -> Command:
+        self._check_topic_list_enabled()
+        match asked.command.code:
+            case RequestCode.GET_UNIT_TOPIC_LIST:
+                topics = self.routes.unit_topics(unit=True, subscribed=None)
+            case RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST:
+                topics = self.routes.unit_topics(unit=None, subscribed=True)
+            case _:
+                topics = self.routes.unit_topics(unit=False, subscribed=True)
+        return _topic_list(asked, topics)
+
+    def _check_topic_list_enabled(self) -> None:
+        if not self.settings.enable_topic_list:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "disable")
+
+    def _register_topic(self, asked: Asked) -> Command:
+        topic = headers.RegisterTopicInNamesrv.decode(asked.command.ext).topic
+        route = bodies.TopicRouteData.decode(asked.command.body)
+        if not self.routes.add_topic(topic, route.queue_datas):
+            log.warning("topic not registered topic=%s: a broker of it is unknown, or there is none", topic)
+        return asked.command.answer()
+
+    def _delete_topic(self, asked: Asked) -> Command:
+        header = headers.DeleteTopicInNamesrv.decode(asked.command.ext)
+        self.routes.delete_topic(header.topic, header.cluster_name)
+        log.info("topic deleted topic=%s cluster=%s", header.topic, header.cluster_name or "all")
+        return asked.command.answer()
+
+    def _wipe_write_perm(self, asked: Asked) -> Command:
+        name = headers.WipeWritePerm.decode(asked.command.ext).broker_name
+        count = self.routes.wipe_write_perm(name)
+        log.info("write permission wiped broker=%s topics=%d", name, count)
+        return asked.command.answer(ext=headers.WipeWritePermAnswer(wipe_topic_count=count).encode())
+
+    def _add_write_perm(self, asked: Asked) -> Command:
+        name = headers.AddWritePerm.decode(asked.command.ext).broker_name
+        count = self.routes.add_write_perm(name)
+        log.info("write permission added broker=%s topics=%d", name, count)
+        return asked.command.answer(ext=headers.AddWritePermAnswer(add_topic_count=count).encode())
+
+    # ── What survives a restart ───────────────────────────────────────────────────────────────────────────────────
+
+    def _put_kv(self, asked: Asked) -> None:
+        header = headers.PutKVConfig.decode(asked.command.ext)
+        table = self._kv.staged
+        space = {**table.get(header.namespace, {}), header.key: header.value}
+        self._stage_kv({**table, header.namespace: space}, asked)
+
+    def _delete_kv(self, asked: Asked) -> Command | None:
+        header = headers.DeleteKVConfig.decode(asked.command.ext)
+        space = self._kv.staged.get(header.namespace, {})
+        if header.key not in space:
+            return asked.command.answer()
+        rest = {key: value for key, value in space.items() if key != header.key}
+        self._stage_kv({**self._kv.staged, header.namespace: rest}, asked)
+        return None
+
+    def _stage_kv(self, table: KvTable, asked: Asked) -> None:
+        if len(kv_text(table)) > KV_SIZE_MAX:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"the KV configuration would exceed {KV_SIZE_MAX} bytes, the limit"
+            )
+        version = self._kv.stage(table, asked)
+        if version is not None:
+            self._save_kv(version)
+
+    def _save_kv(self, version: int) -> None:
+        self._effects.append(Save(Kept.KV_CONFIG, version, kv_text(self._kv.staged)))
+
+    def _get_kv(self, asked: Asked) -> Command:
+        header = headers.GetKVConfig.decode(asked.command.ext)
+        value = self._kv.value.get(header.namespace, {}).get(header.key)
+        if value is None:
+            remark = f"No config item, Namespace: {header.namespace} Key: {header.key}"
+            raise Refused(ResponseCode.QUERY_NOT_FOUND, remark)
+        return asked.command.answer(ext=headers.GetKVConfigAnswer(value=value).encode())
+
+    def _get_kv_list(self, asked: Asked) -> Command:
+        namespace = headers.GetKVListByNamespace.decode(asked.command.ext).namespace
+        space = self._kv.value.get(namespace)
+        if space is None:
+            raise Refused(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
+        return asked.command.answer(body=KVTable(table=space).encode())
+
+    def _get_config(self, asked: Asked) -> Command:
+        return asked.command.answer(body=conf_text.dumps(self.settings.to_properties()).encode())
+
+    def _update_config(self, asked: Asked) -> Command | None:
+        try:
+            wanted = conf_text.loads(asked.command.body.decode())
+        except UnicodeDecodeError:
+            raise BodyError("the properties are not UTF-8 text") from None
+        try:
+            changed = self._settings.staged.with_request(wanted)
+        except SettingError as error:
+            raise Refused(ResponseCode.NO_PERMISSION, str(error)) from None
+        if changed == self._settings.staged:
+            return asked.command.answer()
+        version = self._settings.stage(changed, asked)
+        if version is not None:
+            self._save_settings(version)
+        return None
+
+    def _save_settings(self, version: int) -> None:
+        text = conf_text.dumps_escaped(self._settings.staged.to_properties())
+        self._effects.append(Save(Kept.SETTINGS, version, text))
+
+    def _saved(self, document: Kept, version: int) -> None:
+        if document is Kept.KV_CONFIG:
+            authors, following = self._kv.saved(version)
+            if following is not None:
+                self._save_kv(following)
+        else:
+            authors, following = self._settings.saved(version)
+            if following is not None:
+                self._save_settings(following)
+            log.info("settings changed")
+        self.routes.forget_encoded_routes()
+        for asked in authors:
+            self._reply(asked, asked.command.answer())
+
+    def _not_saved(self, document: Kept, version: int, reason: str) -> None:
+        authors = self._kv.failed(version) if document is Kept.KV_CONFIG else self._settings.failed(version)
+        log.error("not saved document=%s: %s", document.value, reason)
+        for asked in authors:
+            self._reply(asked, asked.command.answer(ResponseCode.SYSTEM_ERROR, f"nothing is changed: {reason}"))
+
+
+# ── Helpers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _topic_list(asked: Asked, topics: TopicList) -> Command:
+    return asked.command.answer(body=topics.encode())
+
+
+def _registration(command: Command, header: headers.RegisterBroker) -> RegisterBrokerBody:
+    """The body of a registration in any of its forms. Raises BodyError, Refused."""
+    body = command.body
+    if header.body_crc32 and zlib.crc32(body) & 0x7FFFFFFF != header.body_crc32:
+        raise Refused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+    if not body:
+        return RegisterBrokerBody()
+    if command.version < Version.V3_0_11:
+        wrapper = TopicConfigAndMappingSerializeWrapper.decode(body)
+        return RegisterBrokerBody(topic_config_serialize_wrapper=wrapper)
+    if header.compressed:
+        return RegisterBrokerBody.decompress(body, command.version)
+    return RegisterBrokerBody.decode(body)
+
+
+class _KvFile(msgspec.Struct, rename="camel"):
+    config_table: KvTable = {}
+
+
+def kv_text(table: Mapping[str, Mapping[str, str]]) -> str:
+    """kvConfig.json, as Apache writes it."""
+    return msgspec.json.encode({"configTable": table}).decode()
+
+
+def read_kv_text(text: str | bytes) -> KvTable:
+    """From kvConfig.json. Raises BodyError."""
+    try:
+        return msgspec.json.decode(text, type=_KvFile).config_table
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BodyError(f"not a KV configuration: {error}") from None

@@ -1,0 +1,540 @@
+"""Brokers, topics and clusters, and the routes made of them.
+
+Who is here: a broker group (`broker_name`) has members by broker id, 0 being the master. Each member registers its
+address and, if it is the master (or, since 5.0, the member with the smallest id), the topics of the group. A member is
+alive while it registers or sends heartbeats, on the connection it did so last.
+
+Invariants (`check` asserts them; the property tests call it after every step):
+- a broker group in `brokers` has at least one address, and is listed under its cluster;
+- no cluster and no topic is empty;
+- a topic's queues belong to groups in `brokers`;
+- an encoded route in the cache equals what would be encoded now.
+
+Java: RouteInfoManager.
+"""
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from kourou.nameserver.settings import Settings
+from kourou.protocol import headers
+from kourou.protocol.bodies import (
+    BrokerData,
+    BrokerMemberGroup,
+    ClusterInfo,
+    DataVersion,
+    QueueData,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicList,
+    TopicQueueMappingInfo,
+    TopicRouteData,
+)
+from kourou.protocol.codes import MASTER_ID, Perm, TopicSysFlag
+
+BROKER_TIMEOUT_MS = 120_000
+"""Silence after which a broker is dropped, unless it asked for another figure when it registered."""
+
+BROKERS_MAX = 10_000
+TOPICS_MAX = 1_000_000
+"""A name server for more than this is a mistake or an attack: registrations beyond it are refused."""
+
+SYNC_MEMBER_TOPIC_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
+
+_WRITE = int(Perm.WRITE)
+_READ_WRITE = int(Perm.READ | Perm.WRITE)
+
+
+PermChange = Callable[[int], int]
+
+
+class Member(NamedTuple):
+    """The key of one broker process: Java's BrokerAddrInfo."""
+
+    cluster: str
+    address: str
+
+
+@dataclass(slots=True)
+class Live:
+    """What is known of a broker process besides its address."""
+
+    group_name: str
+    seen_ms: int  # last registration, heartbeat or version query
+    timeout_ms: int
+    version: DataVersion  # of the topics it registered last
+    connection: Hashable  # on which it did
+    ha_address: str
+    fingerprint: int  # of the registration, see Routes.register
+    removals: int  # Routes._removals when all its topics were last applied
+
+
+@dataclass(slots=True)
+class Group:
+    """A broker group: Java's BrokerData, changeable."""
+
+    cluster: str
+    name: str
+    addresses: dict[int, str] = field(default_factory=dict)
+    zone: str | None = None
+    acting_master: bool = False  # a slave may stand in for a missing master
+
+    def to_body(self, addresses: dict[int, str] | None = None) -> BrokerData:
+        return BrokerData(
+            cluster=self.cluster,
+            broker_name=self.name,
+            broker_addrs=dict(sorted((addresses or self.addresses).items())),
+            zone_name=self.zone,
+            enable_acting_master=self.acting_master,
+        )
+
+    @property
+    def smallest_id(self) -> int:
+        return min(self.addresses)
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A group's member with the smallest id is another one: tell these addresses. Java: notifyMinBrokerIdChanged."""
+
+    addresses: list[str]
+    header: headers.NotifyMinBrokerIdChange
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """The outcome of a registration. `refusal` is None when it counts."""
+
+    refusal: str | None = None
+    master_address: str | None = None
+    master_ha_address: str | None = None
+    notice: Notice | None = None
+
+
+class Routes:
+    """All tables of one name server. Methods that change something keep the invariants above."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, dict[str, QueueData]] = {}  # topic -> group name -> its queues there
+        self.brokers: dict[str, Group] = {}
+        self.clusters: dict[str, set[str]] = {}  # cluster -> group names
+        self.live: dict[Member, Live] = {}
+        self.filter_servers: dict[Member, list[str]] = {}
+        self.mappings: dict[str, dict[str, TopicQueueMappingInfo]] = {}  # static topics
+        self._encoded: dict[tuple[str, bool], bytes] = {}  # (topic, standard JSON?) -> route
+        self._removals = 0  # counts every time that a topic lost a broker
+
+    # ── Registration ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def unchanged(self, member: Member, group_name: str, broker_id: int, fingerprint: int) -> bool:
+        """Is this, to the byte, what the member said last, and is all of it still in the tables?
+
+        Brokers repeat themselves every 30 seconds. A yes makes parsing thousands of topics again needless.
+        """
+        live, group = self.live.get(member), self.brokers.get(group_name)
+        return (
+            live is not None
+            and group is not None
+            and live.fingerprint == fingerprint
+            and live.removals == self._removals
+            and group.cluster == member.cluster
+            and group.addresses.get(broker_id) == member.address
+        )
+
+    def renew(self, member: Member, group_name: str, broker_id: int, connection: Hashable, now_ms: int) -> Registered:
+        """A registration that is `unchanged`."""
+        live = self.live[member]
+        live.seen_ms, live.connection = now_ms, connection
+        return self._registered(member.cluster, self.brokers[group_name], broker_id, None)
+
+    def register(
+        self,
+        header: headers.RegisterBroker,
+        body: RegisterBrokerBody,
+        *,
+        zone: str | None,
+        connection: Hashable,
+        fingerprint: int,
+        settings: Settings,
+        now_ms: int,
+    ) -> Registered:
+        """A broker process says that it is there, and which topics its group has."""
+        member = Member(header.cluster_name, header.broker_addr)
+        broker_id, wrapper = header.broker_id, body.topic_config_serialize_wrapper
+        group = self.brokers.get(header.broker_name)
+        addresses = {} if group is None else group.addresses
+        refusal = self._refusal(header, len(wrapper.topic_config_table), addresses)
+        if refusal is not None:
+            return refusal
+        if self._older_than_present(member.cluster, addresses.get(broker_id), header.broker_addr, wrapper.data_version):
+            self.live.pop(member, None)
+            return Registered()
+
+        is_first = not addresses.get(broker_id)
+        if group is None:
+            group = Group(header.cluster_name, header.broker_name)
+            self.brokers[group.name] = group
+        before = group.to_body()
+        self.clusters.setdefault(header.cluster_name, set()).add(group.name)
+        group.acting_master, group.zone = bool(header.enable_acting_master), zone
+        smallest_changed = bool(group.addresses) and broker_id < group.smallest_id
+        self._move_address(group, broker_id, header.broker_addr)
+        group.addresses[broker_id] = header.broker_addr
+
+        is_prime_slave = (
+            header.enable_acting_master is not None and broker_id != MASTER_ID and broker_id == group.smallest_id
+        )
+        if broker_id == MASTER_ID or is_prime_slave:
+            read_only = is_prime_slave and group.acting_master
+            self._apply_topics(
+                group.name, member, wrapper.topic_config_table, wrapper.data_version, is_first, read_only
+            )
+            self._forget_missing_topics(group.name, body, settings)
+            self._apply_mappings(wrapper.topic_queue_mapping_info_map)
+
+        self._remember(member, header, wrapper.data_version, connection, fingerprint, now_ms)
+        self._set_filter_servers(member, body.filter_server_list)
+        if group.to_body() != before:
+            self._encoded.clear()
+        notice = None
+        if smallest_changed and settings.notify_min_broker_id_changed and group.acting_master:
+            notice = _notice(group, None, header.ha_server_addr)
+        return self._registered(member.cluster, group, broker_id, notice)
+
+    def _refusal(
+        self, header: headers.RegisterBroker, topic_count: int, addresses: dict[int, str]
+    ) -> Registered | None:
+        if header.broker_id not in addresses and topic_count == 1:
+            # One topic is an addition to a registration, which must come first.
+            return Registered(refusal="register broker failed")
+        if header.broker_id not in addresses and len(self.live) >= BROKERS_MAX:
+            return Registered(refusal=f"register broker failed: {BROKERS_MAX} brokers are registered, the limit")
+        if len(self.topics) + topic_count > TOPICS_MAX:
+            others = sum(1 for queues in self.topics.values() if header.broker_name not in queues)
+            if others + topic_count > TOPICS_MAX:
+                return Registered(refusal=f"register broker failed: more than {TOPICS_MAX} topics, the limit")
+        return None
+
+    def _older_than_present(self, cluster: str, present: str | None, address: str, version: DataVersion) -> bool:
+        """Does another process hold this broker id with a newer state? Then the one that registers is a leftover."""
+        if not present or present == address:
+            return False
+        live = self.live.get(Member(cluster, present))
+        return live is not None and live.version.state_version > version.state_version
+
+    def _move_address(self, group: Group, broker_id: int, address: str) -> None:
+        """An address has one broker id: a slave that became master gives up its old one."""
+        for other in [i for i, known in group.addresses.items() if known == address and i != broker_id]:
+            del group.addresses[other]
+
+    def _apply_topics(
+        self,
+        group_name: str,
+        member: Member,
+        topics: dict[str, TopicConfig],
+        version: DataVersion,
+        is_first: bool,
+        read_only: bool,
+    ) -> None:
+        live = self.live.get(member)
+        changed = is_first or live is None or live.version != version
+        table = self.topics
+        for config in topics.values():
+            name = config.topic_name
+            if name is None:
+                continue
+            queues = table.get(name)
+            if queues is None:
+                table[name] = {group_name: _queues(group_name, config, read_only)}
+                continue
+            present = queues.get(group_name)
+            if present is None or changed:
+                new = _queues(group_name, config, read_only)
+                if new != present:
+                    queues[group_name] = new
+                    self._forget_encoded(name)
+
+    def _forget_missing_topics(self, group_name: str, body: RegisterBrokerBody, settings: Settings) -> None:
+        wrapper = body.topic_config_serialize_wrapper
+        if settings.delete_topic_with_broker_registration and not wrapper.topic_queue_mapping_info_map:
+            said = {config.topic_name for config in wrapper.topic_config_table.values()}
+            gone = [topic for topic, queues in self.topics.items() if group_name in queues and topic not in said]
+            self._remove_group_from(gone, group_name)
+
+    def _apply_mappings(self, mappings: dict[str, TopicQueueMappingInfo]) -> None:
+        for topic, mapping in mappings.items():
+            self.mappings.setdefault(topic, {})[mapping.bname or ""] = mapping
+            self._forget_encoded(topic)
+
+    def _set_filter_servers(self, member: Member, servers: list[str]) -> None:
+        if self.filter_servers.get(member, []) == servers:
+            return
+        self.filter_servers[member] = servers
+        if not servers:
+            del self.filter_servers[member]
+        self._encoded.clear()
+
+    def _remember(
+        self,
+        member: Member,
+        header: headers.RegisterBroker,
+        version: DataVersion,
+        connection: Hashable,
+        fingerprint: int,
+        now_ms: int,
+    ) -> None:
+        timeout_ms = header.heartbeat_timeout_millis
+        self.live[member] = Live(
+            group_name=header.broker_name,
+            seen_ms=now_ms,
+            timeout_ms=BROKER_TIMEOUT_MS if timeout_ms is None else timeout_ms,
+            version=version,
+            connection=connection,
+            ha_address=header.ha_server_addr,
+            fingerprint=fingerprint,
+            removals=self._removals,
+        )
+
+    def _registered(self, cluster: str, group: Group, broker_id: int, notice: Notice | None) -> Registered:
+        """What a slave must know of its master."""
+        master = group.addresses.get(MASTER_ID)
+        live = self.live.get(Member(cluster, master)) if master and broker_id != MASTER_ID else None
+        if live is None:
+            return Registered(notice=notice)
+        return Registered(master_address=master, master_ha_address=live.ha_address, notice=notice)
+
+    def heartbeat(self, member: Member, now_ms: int) -> None:
+        """A sign of life; of a stranger it means nothing."""
+        live = self.live.get(member)
+        if live is not None:
+            live.seen_ms = now_ms
+
+    def version_of(self, member: Member) -> DataVersion | None:
+        """Of the topics that the member registered last."""
+        live = self.live.get(member)
+        return None if live is None else live.version
+
+    # ── Leaving ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def silent(self, now_ms: int) -> list[tuple[Member, Hashable]]:
+        """Members that have said nothing for too long, and the connections they said it on."""
+        return [
+            (member, live.connection) for member, live in self.live.items() if live.seen_ms + live.timeout_ms < now_ms
+        ]
+
+    def members_on(self, connection: Hashable) -> list[Member]:
+        return [member for member, live in self.live.items() if live.connection == connection]
+
+    def group_name_of(self, member: Member) -> str | None:
+        live = self.live.get(member)
+        return None if live is None else live.group_name
+
+    def unregister(self, members: Iterable[tuple[Member, str]], settings: Settings) -> list[Notice]:
+        """Members leave their groups. Whom to tell about groups that go on without their smallest id."""
+        removed: set[str] = set()
+        reduced: set[str] = set()
+        notices: list[Notice] = []
+        for member, group_name in members:
+            self.live.pop(member, None)
+            self._set_filter_servers(member, [])
+            group = self.brokers.get(group_name)
+            if group is None or member.address not in group.addresses.values():
+                continue
+            before = group.smallest_id
+            group.addresses = {i: address for i, address in group.addresses.items() if address != member.address}
+            if not group.addresses:
+                self._remove_group(group)
+                removed.add(group_name)
+                continue
+            reduced.add(group_name)
+            if group.smallest_id != before and settings.notify_min_broker_id_changed and group.acting_master:
+                notices.append(_notice(group, member.address, None))
+        for name in removed:
+            self._remove_group_from(self.topics, name)
+        for name in reduced - removed:
+            self._wipe_if_masterless(self.brokers[name])
+        if removed or reduced:
+            self._encoded.clear()
+        return notices
+
+    def _remove_group(self, group: Group) -> None:
+        del self.brokers[group.name]
+        for cluster in [name for name, groups in self.clusters.items() if group.name in groups]:
+            self.clusters[cluster].discard(group.name)
+            if not self.clusters[cluster]:
+                del self.clusters[cluster]
+
+    def _remove_group_from(self, topics: Iterable[str], group_name: str) -> None:
+        for topic in list(topics):
+            queues = self.topics[topic]
+            if queues.pop(group_name, None) is not None:
+                self._removals += 1
+                if not queues:
+                    del self.topics[topic]
+
+    def _wipe_if_masterless(self, group: Group) -> None:
+        """With its master gone, a group whose slave stands in can be read and not written."""
+        if group.acting_master and group.smallest_id > MASTER_ID:
+            self._set_perms(group.name, lambda perm: perm & ~_WRITE)
+
+    # ── Administration ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def wipe_write_perm(self, group_name: str) -> int:
+        """No more sends to this group's queues, until it registers changed topics. How many topics it has."""
+        return self._set_perms(group_name, lambda perm: perm & ~_WRITE)
+
+    def add_write_perm(self, group_name: str) -> int:
+        """Sends are allowed again. How many topics it has."""
+        return self._set_perms(group_name, lambda _: _READ_WRITE)
+
+    def _set_perms(self, group_name: str, change: PermChange) -> int:
+        count = 0
+        for queues in self.topics.values():
+            present = queues.get(group_name)
+            if present is not None:
+                queues[group_name] = replace(present, perm=change(present.perm))
+                count += 1
+        self._encoded.clear()
+        return count
+
+    def add_topic(self, topic: str, queues: list[QueueData]) -> bool:
+        """A topic without its broker's word. False if it names a group that is not here, and nothing changes."""
+        if not queues or any(queue.broker_name not in self.brokers for queue in queues):
+            return False
+        self.topics.setdefault(topic, {}).update({queue.broker_name or "": queue for queue in queues})
+        self._forget_encoded(topic)
+        return True
+
+    def delete_topic(self, topic: str, cluster: str | None) -> None:
+        """Forget a topic, in one cluster or everywhere. It comes back when a broker that has it registers."""
+        groups = list(self.topics.get(topic, ())) if not cluster else self.clusters.get(cluster, set())
+        for group_name in list(groups):
+            if topic in self.topics:
+                self._remove_group_from([topic], group_name)
+        self._forget_encoded(topic)
+
+    def _forget_encoded(self, topic: str) -> None:
+        self._encoded.pop((topic, True), None)
+        self._encoded.pop((topic, False), None)
+
+    def forget_encoded_routes(self) -> None:
+        """A setting or an order configuration that routes contain has changed."""
+        self._encoded.clear()
+
+    # ── Answers ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def encoded_route(self, topic: str, settings: Settings, order_conf: str | None, *, standard: bool) -> bytes | None:
+        """The route as JSON; None for a topic that nobody serves. Made once, then kept until something changes."""
+        encoded = self._encoded.get((topic, standard))
+        if encoded is None:
+            route = self.route(topic, settings, order_conf)
+            if route is None:
+                return None
+            encoded = route.encode(standard=standard)
+            self._encoded[topic, standard] = encoded
+        return encoded
+
+    def route(self, topic: str, settings: Settings, order_conf: str | None) -> TopicRouteData | None:
+        """Where a topic is."""
+        queues = self.topics.get(topic)
+        if not queues:
+            return None
+        acting = settings.support_acting_master and not topic.startswith(SYNC_MEMBER_TOPIC_PREFIX)
+        groups = [self.brokers[name] for name in queues]
+        return TopicRouteData(
+            order_topic_conf=order_conf,
+            queue_datas=list(queues.values()),
+            broker_datas=[
+                group.to_body(_with_acting_master(group, queues[group.name]) if acting else None) for group in groups
+            ],
+            filter_server_table=self._filter_servers_of(groups),
+            topic_queue_mapping_by_broker=self.mappings.get(topic),
+        )
+
+    def _filter_servers_of(self, groups: list[Group]) -> dict[str, list[str]]:
+        if not self.filter_servers:
+            return {}
+        members = [Member(group.cluster, address) for group in groups for address in group.addresses.values()]
+        return {member.address: self.filter_servers[member] for member in members if member in self.filter_servers}
+
+    def cluster_info(self) -> ClusterInfo:
+        return ClusterInfo(
+            broker_addr_table={name: group.to_body() for name, group in self.brokers.items()},
+            cluster_addr_table={cluster: sorted(groups) for cluster, groups in self.clusters.items()},
+        )
+
+    def member_group(self, cluster: str, group_name: str) -> BrokerMemberGroup:
+        group = self.brokers.get(group_name)
+        addresses = {} if group is None else dict(sorted(group.addresses.items()))
+        return BrokerMemberGroup(cluster=cluster, broker_name=group_name, broker_addrs=addresses)
+
+    def all_topics(self) -> TopicList:
+        return TopicList(topic_list=list(self.topics))
+
+    def topics_of_cluster(self, cluster: str) -> TopicList:
+        groups = self.clusters.get(cluster, set())
+        return TopicList(topic_list=[topic for topic, queues in self.topics.items() if not groups.isdisjoint(queues)])
+
+    def system_topics(self) -> TopicList:
+        """Topics that clusters and brokers have under their own names, and the address of some broker."""
+        names = list(self.clusters) + [name for groups in self.clusters.values() for name in sorted(groups)]
+        address = next((group.addresses[group.smallest_id] for group in self.brokers.values()), None)
+        return TopicList(topic_list=list(dict.fromkeys(names)), broker_addr=address)
+
+    def unit_topics(self, *, unit: bool | None, subscribed: bool | None) -> TopicList:
+        """Topics by the unit flags of their first broker; None: does not matter."""
+
+        def fits(queues: dict[str, QueueData]) -> bool:
+            flag = next(iter(queues.values())).topic_sys_flag
+            is_unit, is_subscribed = bool(flag & TopicSysFlag.UNIT), bool(flag & TopicSysFlag.UNIT_SUB)
+            return unit in (None, is_unit) and subscribed in (None, is_subscribed)
+
+        return TopicList(topic_list=[topic for topic, queues in self.topics.items() if fits(queues)])
+
+    # ── Invariants ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def check(self) -> None:
+        """Asserts what the module's text promises."""
+        for name, group in self.brokers.items():
+            assert group.name == name and group.addresses, f"group {name} has no address"
+            assert name in self.clusters.get(group.cluster, ()), f"group {name} is missing in {group.cluster}"
+        for cluster, groups in self.clusters.items():
+            assert groups and groups <= self.brokers.keys(), f"cluster {cluster} has wrong groups {groups}"
+        for topic, queues in self.topics.items():
+            assert queues and queues.keys() <= self.brokers.keys(), f"topic {topic} is on {list(queues)}"
+
+
+def _queues(group_name: str, config: TopicConfig, read_only: bool) -> QueueData:
+    return QueueData(
+        broker_name=group_name,
+        read_queue_nums=config.read_queue_nums,
+        write_queue_nums=config.write_queue_nums,
+        perm=config.perm & ~_WRITE if read_only else config.perm,
+        topic_sys_flag=config.topic_sys_flag,
+    )
+
+
+def _with_acting_master(group: Group, queues: QueueData) -> dict[int, str] | None:
+    """The addresses with the smallest slave shown as master, where one may stand in and the queues are read-only."""
+    if MASTER_ID in group.addresses or not group.acting_master or queues.perm & _WRITE:
+        return None
+    smallest = group.smallest_id
+    return {MASTER_ID if i == smallest else i: address for i, address in group.addresses.items()}
+
+
+def _notice(group: Group, offline: str | None, ha_address: str | None) -> Notice:
+    """To those who stay when somebody left; to the others when a member came that has the smallest id now."""
+    smallest = group.smallest_id
+    everyone = offline is not None or len(group.addresses) == 1
+    return Notice(
+        [address for broker_id, address in group.addresses.items() if everyone or broker_id != smallest],
+        headers.NotifyMinBrokerIdChange(
+            min_broker_id=smallest,
+            min_broker_addr=group.addresses[smallest],
+            offline_broker_addr=offline,
+            ha_broker_addr=ha_address,
+        ),
+    )

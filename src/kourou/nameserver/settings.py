@@ -1,0 +1,142 @@
+"""What can be configured, under the names of Apache's namesrv.conf.
+
+Apache's settings of threads, queues and socket buffers have no meaning here: they are known, shown and kept, so that an
+existing file works unchanged and `mqadmin getNamesrvConfig` prints what it prints with Apache, and they change nothing.
+
+Changing settings through a request is for a list of keys that can do no harm: no path, no address and nothing that
+could reach a shell is on it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from kourou.protocol.errors import KourouError
+
+
+class SettingError(KourouError):
+    """A setting that is unknown, has a value of the wrong type, or may not be changed this way."""
+
+
+def _setting(default: Any, *, hot: bool = False, used: bool = True) -> Any:
+    """`hot`: may be changed by a request while the server runs. `used`: means something here."""
+    return field(default=default, metadata={"hot": hot, "used": used})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One name server's settings; names are snake_case here and camelCase in files and requests."""
+
+    # Where it listens and what it keeps. Loopback until a host is given.
+    bind_address: str = _setting("127.0.0.1")
+    listen_port: int = _setting(9876)
+    kv_config_path: str = _setting("")
+    config_store_path: str = _setting("")
+    rocketmq_home: str = _setting("", used=False)
+    server_channel_max_idle_time_seconds: int = _setting(120)
+
+    # How it behaves.
+    product_env_name: str = _setting("center", hot=True, used=False)
+    order_message_enable: bool = _setting(False, hot=True)
+    return_order_topic_config_to_broker: bool = _setting(True, hot=True)
+    scan_not_active_broker_interval: int = _setting(5000, hot=True)
+    support_acting_master: bool = _setting(False, hot=True)
+    enable_all_topic_list: bool = _setting(True, hot=True)
+    enable_topic_list: bool = _setting(True, hot=True)
+    notify_min_broker_id_changed: bool = _setting(False, hot=True)
+    need_wait_for_service: bool = _setting(False, hot=True)
+    wait_seconds_for_service: int = _setting(45, hot=True)
+    delete_topic_with_broker_registration: bool = _setting(False, hot=True)
+    config_black_list: str = _setting("configBlackList;configStorePath;kvConfigPath")
+
+    # Without meaning here.
+    cluster_test: bool = _setting(False, used=False)
+    enable_controller_in_namesrv: bool = _setting(False, used=False)
+    client_request_thread_pool_nums: int = _setting(8, hot=True, used=False)
+    default_thread_pool_nums: int = _setting(16, hot=True, used=False)
+    client_request_thread_pool_queue_capacity: int = _setting(50000, hot=True, used=False)
+    default_thread_pool_queue_capacity: int = _setting(10000, hot=True, used=False)
+    un_register_broker_queue_capacity: int = _setting(3000, hot=True, used=False)
+    server_worker_threads: int = _setting(8, hot=True, used=False)
+    server_callback_executor_threads: int = _setting(0, hot=True, used=False)
+    server_selector_threads: int = _setting(3, hot=True, used=False)
+    server_oneway_semaphore_value: int = _setting(256, hot=True, used=False)
+    server_async_semaphore_value: int = _setting(64, hot=True, used=False)
+    server_socket_snd_buf_size: int = _setting(0, hot=True, used=False)
+    server_socket_rcv_buf_size: int = _setting(0, hot=True, used=False)
+    server_socket_backlog: int = _setting(1024, hot=True, used=False)
+    server_netty_worker_group_enable: bool = _setting(True, hot=True, used=False)
+    server_pooled_byte_buf_allocator_enable: bool = _setting(True, hot=True, used=False)
+    use_epoll_native_selector: bool = _setting(False, hot=True, used=False)
+    write_buffer_high_water_mark: int = _setting(0, hot=True, used=False)
+    write_buffer_low_water_mark: int = _setting(0, hot=True, used=False)
+    enable_shutdown_gracefully: bool = _setting(False, hot=True, used=False)
+    shutdown_wait_time_seconds: int = _setting(30, hot=True, used=False)
+
+    def to_properties(self) -> dict[str, str]:
+        """All settings as Apache prints them; an empty home is left out, as with Apache's null."""
+        shown = {key: _text(getattr(self, name)) for key, name in _NAME_OF_KEY.items()}
+        if not self.rocketmq_home:
+            del shown["rocketmqHome"]
+        return shown
+
+    def with_properties(self, properties: Mapping[str, str]) -> "Settings":
+        """These settings with those of a file or the command line. Raises SettingError for a wrong value.
+
+        Unknown keys are ignored: `unknown_keys` names them.
+        """
+        known = {key: value for key, value in properties.items() if key in _NAME_OF_KEY}
+        return replace(self, **{_NAME_OF_KEY[key]: _parsed(key, value) for key, value in known.items()})
+
+    def with_request(self, properties: Mapping[str, str]) -> "Settings":
+        """These settings as a request wants them, all or nothing. Raises SettingError."""
+        for key in properties:
+            name = _NAME_OF_KEY.get(key)
+            if name is None:
+                raise SettingError(f"{key} is no setting of a name server; getNamesrvConfig lists them")
+            if name not in _HOT_NAMES or key in self.config_black_list.split(";"):
+                raise SettingError(f"Can not update config in black list. {key} is changed in the file, by a restart")
+        return self.with_properties(properties)
+
+
+def unknown_keys(properties: Mapping[str, str]) -> list[str]:
+    """Keys that are no setting, for a warning. TLS keys have their own reader."""
+    return [key for key in properties if key not in _NAME_OF_KEY and not key.startswith("tls.")]
+
+
+def unused_keys(properties: Mapping[str, str]) -> list[str]:
+    """Keys that are known and have no meaning here, for a word about it."""
+    return [key for key in properties if _NAME_OF_KEY.get(key) in _UNUSED_NAMES]
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(word.capitalize() for word in rest)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _parsed(key: str, text: str) -> Any:
+    kind = _TYPE_OF_NAME[_NAME_OF_KEY[key]]
+    text = text.strip()
+    if kind is bool:
+        if text.lower() not in ("true", "false"):
+            raise SettingError(f"{key}={text}: true or false is expected")
+        return text.lower() == "true"
+    if kind is int:
+        try:
+            number = int(text)
+        except ValueError:
+            raise SettingError(f"{key}={text}: a whole number is expected") from None
+        if not 0 <= number < 2**31:
+            raise SettingError(f"{key}={text}: a number from 0 to {2**31 - 1} is expected")
+        return number
+    return text
+
+
+_NAME_OF_KEY: dict[str, str] = {_camel(setting.name): setting.name for setting in fields(Settings)}
+_TYPE_OF_NAME: dict[str, object] = {setting.name: setting.type for setting in fields(Settings)}
+_HOT_NAMES = frozenset(setting.name for setting in fields(Settings) if setting.metadata["hot"])
+_UNUSED_NAMES = frozenset(setting.name for setting in fields(Settings) if not setting.metadata["used"])

@@ -1,0 +1,88 @@
+"""Configuration files, and the TLS settings in them."""
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+from kourou.net.tls import TlsMode, TlsSettings
+from kourou.protocol import conf_text
+from kourou.protocol.errors import KourouError
+
+log = logging.getLogger(__name__)
+
+TLS_CONFIG_FILE = "/etc/rocketmq/tls.properties"
+"""Where Apache looks for TLS settings unless `tls.config.file` says otherwise."""
+
+
+class ConfError(KourouError):
+    """A configuration that can't be used: the message names file, key and remedy."""
+
+
+def read_conf(path: Path) -> dict[str, str]:
+    """The properties of a file. Raises ConfError."""
+    try:
+        return conf_text.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfError(f"{path} can't be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfError(f"{path} is not UTF-8 text: {error}") from None
+    except KourouError as error:
+        raise ConfError(f"{path}: {error}") from None
+
+
+def parse_assignments(assignments: list[str]) -> dict[str, str]:
+    """`key=value` words of a command line. Raises ConfError."""
+    found: dict[str, str] = {}
+    for word in assignments:
+        key, equals, value = word.partition("=")
+        if not equals or not key.strip():
+            raise ConfError(f"--set {word}: key=value is expected")
+        found[key.strip()] = value.strip()
+    return found
+
+
+def tls_settings(properties: Mapping[str, str]) -> TlsSettings:
+    """What a server does about TLS: from the file that `tls.config.file` names, and the properties themselves.
+
+    Without certificates it is Apache's test mode: a made-up certificate, plain text allowed. Raises ConfError.
+    """
+    merged = {**_tls_file(properties), **{key: v for key, v in properties.items() if key.startswith("tls.")}}
+    word = merged.get("tls.server.mode", TlsMode.PERMISSIVE.value).lower()
+    try:
+        mode = TlsMode(word)
+    except ValueError:
+        raise ConfError(f"tls.server.mode={word}: disabled, permissive or enforcing is expected") from None
+    has_certificate = "tls.server.certPath" in merged or "tls.server.keyPath" in merged
+    settings = TlsSettings(
+        mode=mode,
+        test_mode=_flag(merged, "tls.test.mode.enable", default=not has_certificate),
+        cert_path=merged.get("tls.server.certPath"),
+        key_path=merged.get("tls.server.keyPath"),
+        key_password=merged.get("tls.server.keyPassword"),
+        verify_peer=_flag(merged, "tls.server.authClient", default=False),
+        trust_path=merged.get("tls.server.trustCertPath"),
+        client_auth=merged.get("tls.server.need.client.auth", "none"),
+    )
+    if mode is not TlsMode.DISABLED and not settings.test_mode:
+        try:
+            _ = settings.server_context  # a wrong certificate is told now, not to the first client
+        except (OSError, ValueError) as error:
+            raise ConfError(f"TLS can't be served: {error}") from None
+    return settings
+
+
+def _tls_file(properties: Mapping[str, str]) -> dict[str, str]:
+    named = properties.get("tls.config.file")
+    path = Path(named or TLS_CONFIG_FILE)
+    if named is None and not path.is_file():
+        return {}
+    return read_conf(path)
+
+
+def _flag(properties: Mapping[str, str], key: str, *, default: bool) -> bool:
+    text = properties.get(key)
+    if text is None:
+        return default
+    if text.lower() not in ("true", "false"):
+        raise ConfError(f"{key}={text}: true or false is expected")
+    return text.lower() == "true"

@@ -1,0 +1,193 @@
+"""Runs the name server's machine: gives it requests, time and lost connections, and performs its effects.
+
+One event loop owns everything. The only other thread writes the documents that must survive; their authors are answered
+when that is done, and routes are served meanwhile.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Hashable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import assert_never, cast
+
+from kourou.nameserver.machine import (
+    Asked,
+    Close,
+    Effect,
+    Event,
+    Gone,
+    Kept,
+    NameServer,
+    NotSaved,
+    Reply,
+    Save,
+    Saved,
+    Tell,
+    Tick,
+    read_kv_text,
+)
+from kourou.nameserver.settings import Settings
+from kourou.net.client import connect
+from kourou.net.connection import Connection
+from kourou.net.errors import TransportError
+from kourou.net.limits import Limits
+from kourou.net.listener import Listener
+from kourou.net.tls import TlsSettings
+from kourou.protocol.command import Command
+from kourou.protocol.errors import BodyError
+from kourou.server.conf import ConfError
+from kourou.server.files import write_safely
+
+log = logging.getLogger(__name__)
+
+TELL_TIMEOUT = 3.0
+SCAN_INTERVAL_MIN = 0.1
+SHUTDOWN_GRACE = 5.0
+
+
+class NameServerProcess:
+    """A name server that listens. `async with` starts and stops it."""
+
+    def __init__(self, settings: Settings, *, tls: TlsSettings | None = None, limits: Limits | None = None) -> None:
+        limits = limits or Limits()
+        self._listener = Listener(
+            self, limits=replace(limits, idle=float(settings.server_channel_max_idle_time_seconds)), tls=tls
+        )
+        self._start_settings = settings
+        self._paths = {
+            Kept.KV_CONFIG: Path(settings.kv_config_path),
+            Kept.SETTINGS: Path(settings.config_store_path),
+        }
+        self._machine = NameServer(settings, _read_kv(self._paths[Kept.KV_CONFIG]), _now_ms())
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="kourou-namesrv-writer")
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def machine(self) -> NameServer:
+        return self._machine
+
+    @property
+    def listener(self) -> Listener:
+        return self._listener
+
+    @property
+    def address(self) -> str:
+        """ "host:port" that is listened on."""
+        host = self._start_settings.bind_address
+        return f"[{host}]:{self._listener.port}" if ":" in host else f"{host}:{self._listener.port}"
+
+    async def start(self) -> None:
+        """Raises ConfError: the address can't be listened on."""
+        settings = self._start_settings
+        try:
+            await self._listener.start(settings.bind_address, settings.listen_port)
+        except (OSError, OverflowError) as error:
+            raise ConfError(
+                f"can't listen on {settings.bind_address}:{settings.listen_port}: {error}. "
+                "Another port: -p PORT (0 chooses a free one); another address: --host"
+            ) from None
+        self._schedule_scan()
+
+    async def stop(self) -> None:
+        """Answers what was taken, then ends."""
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._listener.close(SHUTDOWN_GRACE)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=SHUTDOWN_GRACE)
+        for task in self._tasks:
+            task.cancel()
+        self._writer.shutdown()
+
+    async def __aenter__(self) -> "NameServerProcess":
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    # ── Events ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def requests(self, connection: Connection, commands: list[Command]) -> None:
+        self._step([Asked(connection, command) for command in commands])
+
+    def closed(self, connection: Connection) -> None:
+        self._step([Gone(connection)])
+
+    def _scan(self) -> None:
+        self._step([Tick()])
+        self._schedule_scan()
+
+    def _schedule_scan(self) -> None:
+        interval = max(self._machine.settings.scan_not_active_broker_interval / 1000, SCAN_INTERVAL_MIN)
+        self._timer = asyncio.get_running_loop().call_later(interval, self._scan)
+
+    def _step(self, events: list[Event]) -> None:
+        for effect in self._machine.step(events, _now_ms()):
+            self._perform(effect)
+
+    # ── Effects ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case Reply(connection, command):
+                _connection(connection).reply(command)
+            case Close(connection, reason):
+                _connection(connection).abort(reason)
+            case Save():
+                self._start(self._save(effect))
+            case Tell():
+                self._start(_tell(effect))
+            case _:
+                assert_never(effect)
+
+    def _start(self, work: "asyncio._CoroutineLike[None]") -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _save(self, save: Save) -> None:
+        path = self._paths[save.document]
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._writer, write_safely, path, save.content)
+        except OSError as error:
+            reason = f"{path} can't be written: {error.strerror or error}"
+            self._step([NotSaved(save.document, save.version, reason)])
+        else:
+            self._step([Saved(save.document, save.version)])
+
+
+async def _tell(tell: Tell) -> None:
+    host, _, port = tell.address.rpartition(":")
+    try:
+        connection = await connect(host.strip("[]"), int(port), timeout=TELL_TIMEOUT)
+        await connection.send(tell.command)
+        connection.close()
+    except (TransportError, ValueError) as error:
+        log.warning("broker not told address=%s code=%d: %s", tell.address, tell.command.code, error)
+
+
+def _connection(handle: Hashable) -> Connection:
+    return cast(Connection, handle)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _read_kv(path: Path) -> dict[str, dict[str, str]]:
+    """What was kept; the backup if the file itself does not parse. Raises ConfError when neither does."""
+    if not path.exists():
+        return {}
+    problems: list[str] = []
+    for candidate in (path, path.with_name(path.name + ".bak")):
+        try:
+            return read_kv_text(candidate.read_bytes())
+        except (OSError, BodyError) as error:
+            problems.append(f"{candidate}: {error}")
+            log.error("KV configuration not readable path=%s: %s", candidate, error)
+    raise ConfError(f"the KV configuration can't be read ({'; '.join(problems)}): mend or remove the file")

@@ -1,0 +1,59 @@
+"""The life of a process: ready, running, asked to stop."""
+
+import asyncio
+import json
+import os
+import resource
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from kourou.server.files import write_atomically
+
+
+async def run_until_stopped(start: Callable[[], Awaitable[None]], stop: Callable[[], Awaitable[None]]) -> None:
+    """Run until SIGTERM or SIGINT, then stop cleanly; a second signal ends the process at once."""
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+
+    def on_signal(number: int) -> None:
+        if stopping.is_set():
+            os._exit(128 + number)
+        stopping.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+    await start()
+    try:
+        await stopping.wait()
+    finally:
+        await stop()
+
+
+def write_ready_file(
+    path: Path | None,
+    *,
+    namesrv: str | None = None,
+    broker: str | None = None,
+    ha: str | None = None,
+    console: str | None = None,
+    store: str | None = None,
+) -> None:
+    """Tell whoever started us that we are ready, and where."""
+    if path is not None:
+        ready = {
+            "pid": os.getpid(),
+            "namesrv": namesrv,
+            "broker": broker,
+            "ha": ha,
+            "console": console,
+            "store": store,
+        }
+        write_atomically(path, json.dumps(ready) + "\n")
+
+
+def allow_many_connections() -> None:
+    """Raise the limit of open files to what the system lets us have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
