@@ -1,0 +1,17 @@
+"""The message store: Apache's files, kept so that a crash or a failing disk costs as little as can be.
+
+    disk.py           the disk port, and the real disk (kourou.testing has the simulated one)
+    segments.py       equal-sized files as one long address range
+    commit_log.py     every message of every topic, one after the other
+    consume_queue.py  20-byte entries: where a queue's n-th message lies
+    index.py          message key -> offsets
+    dispatch.py       commit log -> consume queues and index
+    flush.py          when what is written becomes safe
+    recovery.py       what is true after a stop or a crash
+    retention.py      which files may go, and when
+    metadata.py       topics, groups and offsets on disk
+    store.py          opens, recovers and closes the above, in order
+
+The commit log alone decides; queues and index can be rebuilt from it. One thread owns a store; other threads only sync
+files and prepare segments, through the jobs that the store hands out.
+"""

@@ -1,0 +1,314 @@
+"""The disk port: the few things a store asks of a disk, and the real disk.
+
+Files come in two kinds. Small ones (checkpoint, JSON) are read and replaced whole. Segments have a fixed size and are
+mapped: writing is assigning to memory, which can't fail as long as the room was reserved before, and which is safe only
+after `sync`. A crash keeps any part of what was written since, in pieces of a sector.
+
+kourou.testing.disk is the simulated twin: it forgets, tears, flips and fails as told. One test set runs on both.
+"""
+
+import errno
+import fcntl
+import mmap
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+from kourou.store.errors import StoreInUseError
+
+
+class File(Protocol):
+    """A mapped segment. `buffer` and slices of it stay valid after `close` and after the file is removed."""
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def buffer(self) -> memoryview:
+        """All bytes, writable. Write only where room is reserved."""
+
+    def reserve(self, start: int, size: int) -> None:
+        """Make sure that these bytes have room on the disk. Raises OSError (ENOSPC, EDQUOT, EIO, EROFS)."""
+
+    def sync(self) -> None:
+        """What was written before the call is safe after it. May run in another thread. Raises OSError."""
+
+    def warm(self) -> None:
+        """Touch all pages and keep them in memory, as far as the system allows."""
+
+    def close(self) -> None:
+        """Let go of the descriptor. Not a sync."""
+
+
+class Lock(Protocol):
+    """A held lock on a directory."""
+
+    def release(self) -> None: ...
+
+
+class Disk(Protocol):
+    """Paths are absolute. Every method may raise OSError; what it does then is nothing, or is undone."""
+
+    def folders(self, folder: Path) -> list[str]:
+        """Names of the folders in a folder; none if it is missing."""
+
+    def files(self, folder: Path) -> dict[str, int]:
+        """Names and sizes of the files in a folder; none if it is missing."""
+
+    def modified_ms(self, path: Path) -> int:
+        """When a file was last changed."""
+
+    def create(self, path: Path, size: int, *, reserve: bool = True, content: memoryview | None = None) -> File:
+        """A new segment, zeroed or with this content; it appears whole and synced, or not at all.
+
+        With `reserve`, it has all of its room on the disk. A file that is there already is replaced.
+        """
+
+    def open(self, path: Path, *, writable: bool = True) -> File:
+        """An existing segment, mapped in its present size."""
+
+    def truncate(self, path: Path, size: int) -> None:
+        """Cut or extend (with zeros) a file that is not open."""
+
+    def read(self, path: Path) -> bytes | None:
+        """A small file; None if there is none."""
+
+    def read_at(self, path: Path, start: int, size: int) -> bytes:
+        """Some bytes of a file, without mapping it."""
+
+    def replace(self, path: Path, content: bytes, *, backup: bool = False) -> None:
+        """Write a small file so that a crash leaves the old or the new content; safe on return.
+
+        With `backup`, the content before stays as `<name>.bak`.
+        """
+
+    def remove(self, path: Path) -> None:
+        """A file, if it is there. Durable after the next `sync_folder` of its folder."""
+
+    def remove_folder(self, folder: Path) -> None:
+        """A folder with all that is in it, if it is there."""
+
+    def sync_folder(self, folder: Path) -> None:
+        """Make creations and removals in a folder safe."""
+
+    def used_ratio(self, folder: Path) -> float:
+        """How full the disk with this folder is: 0.0 to 1.0."""
+
+    def lock(self, path: Path) -> Lock:
+        """Hold a lock file. Raises StoreInUseError if somebody else does."""
+
+
+# ── The real disk ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+_WARM_STEP = mmap.PAGESIZE
+_COPY_STEP = 1024 * 1024
+_ZEROS = bytes(_COPY_STEP)
+
+
+class MappedFile:
+    """A segment of the real disk."""
+
+    __slots__ = ("_descriptor", "_map", "_path", "buffer")
+
+    def __init__(self, path: Path, descriptor: int, *, writable: bool) -> None:
+        self._path = path
+        self._descriptor = descriptor
+        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+        self._map = mmap.mmap(descriptor, 0, access=access)
+        self.buffer = memoryview(self._map)
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    def reserve(self, start: int, size: int) -> None:
+        os.posix_fallocate(self._descriptor, start, size)
+
+    def sync(self) -> None:
+        # Not mmap.flush: that one holds the interpreter lock for as long as the disk takes.
+        os.fdatasync(self._descriptor)
+
+    def warm(self) -> None:
+        with suppress(OSError):
+            self._map.madvise(mmap.MADV_WILLNEED)
+        for at in range(0, len(self.buffer), _WARM_STEP):
+            self.buffer[at] = self.buffer[at]  # a write fault now instead of in an append
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class _FileLock:
+    """A POSIX record lock, which keeps other processes out; `held` keeps out ourselves."""
+
+    held: ClassVar[set[Path]] = set()
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self._path = path
+        self._descriptor = descriptor
+        self.held.add(path)
+
+    def release(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+            self.held.discard(self._path)
+
+
+def _write_all(descriptor: int, content: memoryview) -> None:
+    """Leaves out blocks of zeros, which are there already."""
+    for at in range(0, len(content), _COPY_STEP):
+        piece = content[at : at + _COPY_STEP]
+        if piece != _ZEROS[: len(piece)]:
+            written = 0
+            while written < len(piece):
+                written += os.pwrite(descriptor, piece[written:], at + written)
+
+
+class RealDisk:
+    """Files of this machine. `aside` is a folder for files that are not whole yet: another broker that opens the store
+    would choke on names that it does not know among the segments."""
+
+    def __init__(self, aside: Path) -> None:
+        self._aside = aside
+        self._count = 0
+
+    def folders(self, folder: Path) -> list[str]:
+        try:
+            with os.scandir(folder) as entries:
+                return sorted(entry.name for entry in entries if entry.is_dir())
+        except FileNotFoundError:
+            return []
+
+    def files(self, folder: Path) -> dict[str, int]:
+        try:
+            with os.scandir(folder) as entries:
+                return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
+        except FileNotFoundError:
+            return {}
+
+    def modified_ms(self, path: Path) -> int:
+        return path.stat().st_mtime_ns // 1_000_000
+
+    def create(self, path: Path, size: int, *, reserve: bool = True, content: memoryview | None = None) -> File:
+        aside = self._aside_name(path)
+        descriptor = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+        try:
+            os.ftruncate(descriptor, size)
+            if reserve:
+                os.posix_fallocate(descriptor, 0, size)
+            if content is not None:
+                _write_all(descriptor, content)
+            os.fsync(descriptor)
+            self._put_in_place(aside, path)
+            return MappedFile(path, descriptor, writable=True)
+        except BaseException:
+            os.close(descriptor)
+            aside.unlink(missing_ok=True)
+            raise
+
+    def open(self, path: Path, *, writable: bool = True) -> File:
+        descriptor = os.open(path, os.O_RDWR if writable else os.O_RDONLY)
+        try:
+            return MappedFile(path, descriptor, writable=writable)
+        except BaseException:
+            os.close(descriptor)
+            raise
+
+    def truncate(self, path: Path, size: int) -> None:
+        with open(path, "r+b") as file:
+            file.truncate(size)
+            os.fsync(file.fileno())
+
+    def read(self, path: Path) -> bytes | None:
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def read_at(self, path: Path, start: int, size: int) -> bytes:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            return os.pread(descriptor, size, start)
+        finally:
+            os.close(descriptor)
+
+    def replace(self, path: Path, content: bytes, *, backup: bool = False) -> None:
+        aside = self._aside_name(path)
+        try:
+            with open(aside, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            if backup and path.exists():
+                self._keep_backup(path)
+            self._put_in_place(aside, path)
+        except BaseException:
+            aside.unlink(missing_ok=True)
+            raise
+
+    def _keep_backup(self, path: Path) -> None:
+        aside = self._aside_name(path)
+        try:
+            os.link(path, aside)
+        except OSError:  # a file system without hard links
+            aside.write_bytes(path.read_bytes())
+        os.replace(aside, path.with_name(path.name + ".bak"))
+
+    def remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def remove_folder(self, folder: Path) -> None:
+        for name in self.folders(folder):
+            self.remove_folder(folder / name)
+        for name in self.files(folder):
+            self.remove(folder / name)
+        with suppress(FileNotFoundError):
+            folder.rmdir()
+            self.sync_folder(folder.parent)
+
+    def sync_folder(self, folder: Path) -> None:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def used_ratio(self, folder: Path) -> float:
+        stat = os.statvfs(folder)
+        usable = stat.f_blocks - stat.f_bfree + stat.f_bavail
+        return (stat.f_blocks - stat.f_bfree) / usable if usable else 0.0
+
+    def lock(self, path: Path) -> Lock:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path = path.resolve()
+        in_use = StoreInUseError(
+            f"{path.parent} is open already (the lock on {path.name} is held): "
+            "stop the broker that has it, or use another directory"
+        )
+        if path in _FileLock.held:
+            raise in_use
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            # On the first byte, as Java's FileChannel.lock(0, 1) does it.
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
+            os.pwrite(descriptor, b"lock", 0)
+        except OSError as error:
+            os.close(descriptor)
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                raise in_use from None
+            raise
+        return _FileLock(path, descriptor)
+
+    def _aside_name(self, path: Path) -> Path:
+        self._count += 1
+        self._aside.mkdir(parents=True, exist_ok=True)
+        return self._aside / f"{path.name}.{os.getpid()}.{self._count}"
+
+    def _put_in_place(self, aside: Path, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(aside, path)
+        self.sync_folder(path.parent)

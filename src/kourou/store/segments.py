@@ -1,0 +1,169 @@
+"""Equal-sized files as one long address range.
+
+    name   00000000000000000000   00000000000001048576   00000000000002097152
+           └ bytes 0 … 1 MiB      └ bytes 1 … 2 MiB      └ … named by the offset of their first byte
+
+A segment is mapped when it is first touched, so that opening costs nothing per file; `release` unmaps those that nobody
+needs for now. A slice that somebody still holds keeps its mapping alive, even when the file is removed.
+
+Invariants: names are multiples of the file size and have no gaps; every file has the full size.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+from kourou.store.disk import Disk, File
+from kourou.store.errors import BadStoreError
+
+NAME_DIGITS = 20
+
+
+class Segments:
+    """The files of one log or queue, oldest first."""
+
+    __slots__ = ("_disk", "_open", "_reserve", "_starts", "file_size", "folder")
+
+    def __init__(self, disk: Disk, folder: Path, file_size: int, *, reserve: bool = True) -> None:
+        self._disk = disk
+        self._reserve = reserve  # all room of a new file at once, or bit by bit as its owner asks for it
+        self._starts: list[int] = []
+        self._open: dict[int, File] = {}
+        self.folder = folder
+        self.file_size = file_size
+
+    # ── What is there ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def load(self) -> None:
+        """Find the files. An empty last file is a creation that a crash cut short, and is removed.
+
+        Raises BadStoreError for a file of another size, a gap, or a name that is no offset.
+        """
+        files = self._disk.files(self.folder)
+        for name in files:
+            if len(name) != NAME_DIGITS or not name.isdigit():
+                raise BadStoreError(f"{self.folder / name} is no segment: its name should be an offset of 20 digits")
+        starts = sorted(map(int, files))
+        if starts and files[segment_name(starts[-1])] == 0:
+            self._disk.remove(self.path(starts.pop()))
+            self._disk.sync_folder(self.folder)
+        for start in starts:
+            self._check(start, files[segment_name(start)])
+        for before, after in pairwise(starts):
+            if after != before + self.file_size:
+                raise BadStoreError(
+                    f"{self.folder}: {segment_name(before + self.file_size)} is missing before {segment_name(after)}; "
+                    "restore it, or move the newer segments away"
+                )
+        self._starts = starts
+
+    def _check(self, start: int, size: int) -> None:
+        if size != self.file_size:
+            raise BadStoreError(
+                f"{self.path(start)} has {size} bytes where {self.file_size} are expected: it is cut off, or the store "
+                "was written with another file size; set that size, or restore the file"
+            )
+        if start % self.file_size:
+            raise BadStoreError(f"{self.path(start)}: its name is no multiple of the file size {self.file_size}")
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    @property
+    def starts(self) -> list[int]:
+        """The first offsets of the files, oldest first."""
+        return self._starts
+
+    @property
+    def start(self) -> int:
+        """The first offset there is room for; 0 without files."""
+        return self._starts[0] if self._starts else 0
+
+    @property
+    def end(self) -> int:
+        """The first offset there is no room for."""
+        return self._starts[-1] + self.file_size if self._starts else 0
+
+    def path(self, start: int) -> Path:
+        return self.folder / segment_name(start)
+
+    def holds(self, offset: int) -> bool:
+        return self.start <= offset < self.end
+
+    # ── Use ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def file(self, offset: int) -> File:
+        """The file with this offset, mapped. Raises KeyError outside of the range, OSError."""
+        start = offset - offset % self.file_size
+        file = self._open.get(start)
+        if file is None:
+            if not self.holds(offset):
+                raise KeyError(f"{self.folder} has no offset {offset}: it goes from {self.start} to {self.end}")
+            file = self._disk.open(self.path(start))
+            self._open[start] = file
+        return file
+
+    def slice(self, offset: int, size: int) -> memoryview:
+        """Bytes of one file, not copied. Raises KeyError, OSError."""
+        at = offset % self.file_size
+        return self.file(offset).buffer[at : at + size]
+
+    def opened(self) -> Iterator[tuple[int, File]]:
+        """The files that are mapped now, with their first offsets."""
+        return iter(list(self._open.items()))
+
+    def prepare(self, start: int) -> File:
+        """Make the file that will hold `start`, without adding it: for a worker thread. Raises OSError."""
+        return self._disk.create(self.path(start), self.file_size, reserve=self._reserve)
+
+    def add(self, start: int, file: File | None = None) -> File:
+        """Append the next file: the prepared one, or a new one. Raises OSError."""
+        assert not self._starts or start == self.end, f"{start} does not follow {self.end}"
+        assert start % self.file_size == 0, f"{start} is no multiple of {self.file_size}"
+        if file is None:
+            file = self.prepare(start)
+        self._starts.append(start)
+        self._open[start] = file
+        return file
+
+    def release(self, keep_from: int) -> None:
+        """Unmap the files before the one that holds `keep_from`."""
+        for start in [start for start in self._open if start + self.file_size <= keep_from]:
+            self._open.pop(start).close()
+
+    def remove_first(self) -> None:
+        """Remove the oldest file."""
+        self._remove(self._starts.pop(0))
+
+    def remove_from(self, offset: int) -> None:
+        """Remove all files that begin at or after `offset`."""
+        while self._starts and self._starts[-1] >= offset:
+            self._remove(self._starts.pop())
+
+    def _remove(self, start: int) -> None:
+        file = self._open.pop(start, None)
+        if file is not None:
+            file.close()
+        self._disk.remove(self.path(start))
+        self._disk.sync_folder(self.folder)
+
+    def rewrite(self, start: int) -> File:
+        """Copy a file into a new one that takes its place, synced. Raises OSError; the old one is then still there.
+
+        After a failed sync the system may hold pages for clean that never reached the disk, and a second sync would
+        succeed without writing them. So nothing short of writing everything again is worth anything.
+        """
+        old = self.file(start)
+        new = self._disk.create(self.path(start), self.file_size, reserve=self._reserve, content=old.buffer)
+        old.close()
+        self._open[start] = new
+        return new
+
+    def close(self) -> None:
+        for file in self._open.values():
+            file.close()
+        self._open.clear()
+
+
+def segment_name(start: int) -> str:
+    return f"{start:0{NAME_DIGITS}}"
