@@ -17,11 +17,11 @@ docs/rpc.md all come from these lines, and `REQUESTS` has an entry for every req
 
 from collections.abc import Callable, Mapping
 from enum import Enum, Flag, auto
-from functools import cache
 from types import UnionType
 from typing import Annotated, Any, ClassVar, NamedTuple, Self, TypeVar, dataclass_transform, get_args, get_origin
 
 import msgspec
+from msgspec import ValidationError, convert
 
 from kourou.protocol.codes import RequestCode
 from kourou.protocol.errors import HeaderError
@@ -39,26 +39,30 @@ class Header(msgspec.Struct, frozen=True, rename="camel", gc=False):
     codes: ClassVar[tuple[RequestCode, ...]] = ()
     """The requests that carry this header, in the order they were declared; none for the header of an answer."""
 
+    _plan: ClassVar["_Plan | None"] = None
+    """Worked out at first use."""
+
     @classmethod
     def decode(cls, ext: Mapping[str, str] | None) -> Self:
         """The header in a command's `extFields`. Unknown keys are ignored.
 
         Raises HeaderError when a required field is missing or a value is not what the field needs.
         """
-        fields = ext or {}
+        if ext is None:
+            ext = {}
         # msgspec takes "1" for true, Java does not: that one spelling goes the slow way.
-        for key in _plan(cls).booleans:
-            if fields.get(key) == "1":
-                return _decode_slowly(cls, fields)
+        for key in (cls._plan or _make_plan(cls)).booleans:
+            if ext.get(key) == "1":
+                return _decode_slowly(cls, ext)
         try:
-            return msgspec.convert(fields, cls, strict=False)
-        except msgspec.ValidationError:
-            return _decode_slowly(cls, fields)
+            return convert(ext, cls, strict=False)
+        except ValidationError:
+            return _decode_slowly(cls, ext)
 
     def encode(self) -> dict[str, str]:
         """The `extFields` of this header: every value a string, None left out."""
         ext: dict[str, str] = {}
-        for attribute, key in _plan(type(self)).keys:
+        for attribute, key in (self._plan or _make_plan(type(self))).keys:
             value = getattr(self, attribute)
             if type(value) is str:
                 ext[key] = value
@@ -77,8 +81,8 @@ HeaderT = TypeVar("HeaderT", bound=Header)
 class _FieldPlan(NamedTuple):
     attribute: str
     key: str
-    kind: type  # str, int, float or bool
-    low: int
+    kind: type  # str, int or bool
+    low: int  # what an int may be
     high: int
     required: bool
 
@@ -91,14 +95,14 @@ class _Plan(NamedTuple):
     booleans: tuple[str, ...]  # keys on the wire
 
 
-@cache
-def _plan(cls: type[Header]) -> _Plan:
+def _make_plan(cls: type[Header]) -> _Plan:
     fields = tuple(_field_plan(info) for info in msgspec.structs.fields(cls))
-    return _Plan(
+    plan = cls._plan = _Plan(
         fields,
         tuple((field.attribute, field.key) for field in fields),
         tuple(field.key for field in fields if field.kind is bool),
     )
+    return plan
 
 
 def _field_plan(info: msgspec.structs.FieldInfo) -> _FieldPlan:
@@ -109,15 +113,15 @@ def _field_plan(info: msgspec.structs.FieldInfo) -> _FieldPlan:
     if get_origin(wanted) is Annotated:
         wanted, meta = get_args(wanted)
         low, high = meta.ge, meta.le
-    if wanted not in (str, int, float, bool) or (wanted is int and not high):
-        raise TypeError(f"a header field is a str, Int32, Int64, float or bool; {info.name} is {info.type}")
+    if wanted not in (str, int, bool) or (wanted is int and not high):
+        raise TypeError(f"a header field is a str, Int32, Int64 or bool; {info.name} is {info.type}")
     return _FieldPlan(info.name, info.encode_name, wanted, low, high, info.required)
 
 
 def _decode_slowly(cls: type[HeaderT], ext: Mapping[str, str]) -> HeaderT:
     """As Java reads the fields one by one; what Java could not read either is a HeaderError that says which and why."""
     values = {}
-    for field in _plan(cls).fields:
+    for field in (cls._plan or _make_plan(cls)).fields:
         text = ext.get(field.key)
         if text is not None:
             values[field.attribute] = _parse(cls, field, text)
@@ -126,22 +130,22 @@ def _decode_slowly(cls: type[HeaderT], ext: Mapping[str, str]) -> HeaderT:
     return cls(**values)
 
 
-def _parse(cls: type[Header], field: _FieldPlan, text: str) -> str | int | float | bool:
+def _parse(cls: type[Header], field: _FieldPlan, text: str) -> str | int | bool:
     if field.kind is str:
         return text
     if field.kind is bool:
         return text.lower() == "true"
     try:
-        # int() and float() also take blanks and underscores, which Java's parsers do not.
+        # int() also takes blanks and underscores, which Java's parser does not.
         if text.isascii() and "_" not in text and text.strip() == text:
-            value: int | float = field.kind(text)
-            if field.kind is float or field.low <= value <= field.high:
+            value = int(text)
+            if field.low <= value <= field.high:
                 return value
     except ValueError:
         pass
-    expected = "a number" if field.kind is float else f"an integer of {field.high.bit_length() + 1} bits"
     shown = text if len(text) <= SHOWN_VALUE_CHARS else text[:SHOWN_VALUE_CHARS] + "…"
-    raise HeaderError(f"{_title(cls)}: the field {field.key} is {shown!r}, expected {expected}")
+    bits = field.high.bit_length() + 1
+    raise HeaderError(f"{_title(cls)}: the field {field.key} is {shown!r}, expected an integer of {bits} bits")
 
 
 def _title(cls: type[Header]) -> str:
@@ -184,8 +188,8 @@ class Target(NamedTuple):
 class Access(NamedTuple):
     """What a request needs: one of `rights`, on each of `targets` that the request names.
 
-    A topic that is a group's retry topic (%RETRY%group) counts as that group. `in_body` says that the names are in the
-    body, not in the header; who serves the request finds them there.
+    A topic that is a group's retry topic (%RETRY%group) counts as that group, and PUB on it as SUB. `in_body` says that
+    the names are in the body, not in the header; who serves the request finds them there.
     """
 
     rights: Right
@@ -224,6 +228,7 @@ class Direction(Enum):
     BROKER_TO_NAMESERVER = "broker → name server"
     NAMESERVER_TO_BROKER = "name server → broker"
     ADMIN_TO_BROKER = "admin → broker"
+    ADMIN_TO_CLIENT = "admin → broker → client"
     BROKER_TO_BROKER = "broker → broker"
     TO_CONTROLLER = "broker, admin → controller"
     CONTROLLER_TO_BROKER = "controller → broker"

@@ -1,0 +1,241 @@
+"""What brokers and admins ask the controllers that choose masters, and what controllers tell brokers."""
+
+from kourou.protocol import bodies
+from kourou.protocol.codes import RequestCode
+from kourou.protocol.headers.table import (
+    GET,
+    UPDATE,
+    Direction,
+    Header,
+    Int32,
+    Int64,
+    Resource,
+    needs,
+    request,
+    request_without_header,
+)
+
+_CONTROLLER = Direction.TO_CONTROLLER
+
+_READ_CLUSTER = needs(GET, Resource.CLUSTER)
+_CHANGE_CLUSTER = needs(UPDATE, Resource.CLUSTER)
+
+
+class AlterSyncStateSetAnswer(Header):
+    """The number of the new set."""
+
+    new_sync_state_set_epoch: Int32 = 0
+
+
+@request(
+    RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET,
+    _CONTROLLER,
+    access=_CHANGE_CLUSTER,
+    body=bodies.SyncStateSet,
+    answer=AlterSyncStateSetAnswer,
+    answer_body=bodies.SyncStateSet,
+)
+class AlterSyncStateSet(Header):
+    """A master says which replicas hold all that it has acknowledged."""
+
+    broker_name: str | None = None
+    master_broker_id: Int64 | None = None
+    master_epoch: Int32 | None = None
+    invoke_time: Int64 = 0
+
+
+class ElectMasterAnswer(Header):
+    """The master of the group."""
+
+    master_broker_id: Int64 | None = None
+    master_address: str | None = None
+    master_epoch: Int32 | None = None
+    sync_state_set_epoch: Int32 | None = None
+
+
+@request(
+    RequestCode.CONTROLLER_ELECT_MASTER,
+    _CONTROLLER,
+    access=needs(UPDATE, "cluster_name"),
+    answer=ElectMasterAnswer,
+    answer_body=bodies.ElectMasterResponseBody,
+)
+class ElectMaster(Header):
+    """Choose a master for a broker group, this broker if `designate_elect`."""
+
+    cluster_name: str
+    broker_name: str
+    broker_id: Int64
+    designate_elect: bool = False
+    invoke_time: Int64 | None = None
+
+
+class RegisterBrokerToControllerAnswer(Header):
+    """The master of the group."""
+
+    cluster_name: str | None = None
+    broker_name: str | None = None
+    master_broker_id: Int64 | None = None
+    master_address: str | None = None
+    master_epoch: Int32 | None = None
+    sync_state_set_epoch: Int32 | None = None
+
+
+@request(
+    RequestCode.CONTROLLER_REGISTER_BROKER,
+    _CONTROLLER,
+    access=needs(UPDATE, "cluster_name"),
+    answer=RegisterBrokerToControllerAnswer,
+    answer_body=bodies.SyncStateSet,
+)
+class RegisterBrokerToController(Header):
+    """A broker with an id is there."""
+
+    cluster_name: str | None = None
+    broker_name: str | None = None
+    broker_id: Int64 | None = None
+    broker_address: str | None = None
+    invoke_time: Int64 = 0
+
+
+class GetReplicaInfoAnswer(Header):
+    """The master of the group."""
+
+    master_broker_id: Int64 | None = None
+    master_address: str | None = None
+    master_epoch: Int32 | None = None
+
+
+@request(
+    RequestCode.CONTROLLER_GET_REPLICA_INFO,
+    _CONTROLLER,
+    access=_READ_CLUSTER,
+    answer=GetReplicaInfoAnswer,
+    answer_body=bodies.SyncStateSet,
+)
+class GetReplicaInfo(Header):
+    """Who is the master of a broker group?"""
+
+    broker_name: str | None = None
+
+
+class GetMetadataAnswer(Header):
+    """The controllers, and which of them leads."""
+
+    group: str | None = None
+    controller_leader_id: str | None = None
+    controller_leader_address: str | None = None
+    is_leader: bool = False
+    peers: str | None = None
+
+
+request_without_header(
+    RequestCode.CONTROLLER_GET_METADATA_INFO,
+    _CONTROLLER,
+    "Which controller leads?",
+    access=_READ_CLUSTER,
+    answer=GetMetadataAnswer,
+)
+request_without_header(
+    RequestCode.CONTROLLER_GET_SYNC_STATE_DATA,
+    _CONTROLLER,
+    "The replicas of several broker groups.",
+    access=_READ_CLUSTER,
+    body="list of broker names",
+    answer_body=bodies.BrokerReplicasInfo,
+)
+request_without_header(
+    RequestCode.UPDATE_CONTROLLER_CONFIG,
+    _CONTROLLER,
+    "Change a controller's settings.",
+    access=_CHANGE_CLUSTER,
+    body="properties as text, `key=value` lines",
+)
+request_without_header(
+    RequestCode.GET_CONTROLLER_CONFIG,
+    _CONTROLLER,
+    "Read a controller's settings.",
+    access=_READ_CLUSTER,
+    answer_body="properties as text, `key=value` lines",
+)
+
+
+@request(RequestCode.CLEAN_BROKER_DATA, _CONTROLLER, access=needs(UPDATE, "cluster_name"))
+class CleanControllerBrokerData(Header):
+    """Forget replicas of a broker group."""
+
+    broker_name: str
+    cluster_name: str | None = None
+    broker_controller_ids_to_clean: str | None = None
+    is_clean_living_broker: bool = False
+    invoke_time: Int64 = 0
+
+
+class GetNextBrokerIdAnswer(Header):
+    """The id to ask for."""
+
+    cluster_name: str | None = None
+    broker_name: str | None = None
+    next_broker_id: Int64 | None = None
+
+
+@request(
+    RequestCode.CONTROLLER_GET_NEXT_BROKER_ID,
+    _CONTROLLER,
+    access=needs(GET, "cluster_name"),
+    answer=GetNextBrokerIdAnswer,
+)
+class GetNextBrokerId(Header):
+    """Which id may a new broker of this group ask for?"""
+
+    cluster_name: str | None = None
+    broker_name: str | None = None
+
+
+class ApplyBrokerIdAnswer(Header):
+    """The id is the broker's."""
+
+    cluster_name: str | None = None
+    broker_name: str | None = None
+
+
+@request(
+    RequestCode.CONTROLLER_APPLY_BROKER_ID,
+    _CONTROLLER,
+    access=needs(UPDATE, "cluster_name"),
+    answer=ApplyBrokerIdAnswer,
+)
+class ApplyBrokerId(Header):
+    """A new broker asks for an id; `register_check_code` proves later that it is the same broker."""
+
+    cluster_name: str | None = None
+    broker_name: str | None = None
+    applied_broker_id: Int64 | None = None
+    register_check_code: str | None = None
+
+
+# ---------------------------------------------------------------------------------------------- controller to broker
+
+
+@request(
+    RequestCode.NOTIFY_BROKER_ROLE_CHANGED,
+    Direction.CONTROLLER_TO_BROKER,
+    access=_CHANGE_CLUSTER,
+    body=bodies.SyncStateSet,
+)
+class NotifyBrokerRoleChanged(Header):
+    """The broker group has a new master."""
+
+    master_address: str | None = None
+    master_epoch: Int32 | None = None
+    sync_state_set_epoch: Int32 | None = None
+    master_broker_id: Int64 | None = None
+
+
+request_without_header(
+    RequestCode.GET_BROKER_EPOCH_CACHE,
+    Direction.ADMIN_TO_BROKER,
+    "Which master wrote which stretch of the log?",
+    access=_READ_CLUSTER,
+    answer_body=bodies.EpochEntryCache,
+)
