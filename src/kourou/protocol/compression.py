@@ -21,6 +21,9 @@ DECOMPRESSED_LIMIT_BYTES: Final = 64 * 1024 * 1024
 """Sixteen times the largest body that a broker takes by default. Whatever becomes larger is meant to do harm."""
 
 
+_COMPRESSED: Final = int(SysFlag.COMPRESSED)  # as an int: the operators of IntFlag take a microsecond
+
+
 class Compression(IntEnum):
     """How a body is compressed: the value of the type bits in `sysFlag`."""
 
@@ -31,7 +34,7 @@ class Compression(IntEnum):
 
 def compression_of(sys_flag: int) -> Compression | None:
     """How the body with these flags is compressed, None when it is not. Raises BodyError for an unknown type."""
-    if not sys_flag & SysFlag.COMPRESSED:
+    if not sys_flag & _COMPRESSED:
         return None
     bits = sys_flag & COMPRESSION_MASK
     if bits == 0:
@@ -44,12 +47,12 @@ def compression_of(sys_flag: int) -> Compression | None:
 
 def with_compression(sys_flag: int, kind: Compression) -> int:
     """The flags of a body compressed this way."""
-    return (sys_flag & ~COMPRESSION_MASK) | SysFlag.COMPRESSED | kind
+    return (sys_flag & ~COMPRESSION_MASK) | _COMPRESSED | kind
 
 
 def without_compression(sys_flag: int) -> int:
     """The flags of the same message once its body is decompressed. The type bits stay, as in Java."""
-    return sys_flag & ~SysFlag.COMPRESSED
+    return sys_flag & ~_COMPRESSED
 
 
 def compress(body: bytes | memoryview, kind: Compression, level: int = DEFAULT_LEVEL) -> bytes:

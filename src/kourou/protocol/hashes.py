@@ -10,8 +10,12 @@ def java_hash(text: str) -> int:
     Tag filters compare it, and consume queues store it.
     """
     hash_ = 0
-    for unit in _utf16_units(text):
-        hash_ = (31 * hash_ + unit) & 0xFFFFFFFF
+    units = _utf16_units(text)
+    # Cut to 32 bits once in a while: at every step is twice as slow, and never is quadratic.
+    for at in range(0, len(units), 64):
+        for unit in units[at : at + 64]:
+            hash_ = 31 * hash_ + unit
+        hash_ &= 0xFFFFFFFF
     return hash_ - 0x1_0000_0000 if hash_ & 0x8000_0000 else hash_
 
 

@@ -9,7 +9,7 @@ from typing import Final, NewType, Self
 import msgspec
 
 from kourou.protocol import properties as _properties
-from kourou.protocol.codes import TRANSACTION_MASK, SysFlag
+from kourou.protocol.codes import TRANSACTION_MASK
 from kourou.protocol.errors import LocalProtocolError
 from kourou.protocol.java import Int32
 from kourou.protocol.properties import KEY_SEPARATOR, Property
@@ -109,11 +109,11 @@ def _checked_keys(keys: Iterable[str]) -> Iterable[str]:
         yield key
 
 
-def transaction_of(sys_flag: int) -> SysFlag:
-    """TRANSACTION_PREPARED, _COMMIT or _ROLLBACK; SysFlag(0) for a message outside any transaction."""
-    return SysFlag(sys_flag & TRANSACTION_MASK)
+def transaction_of(sys_flag: int) -> int:
+    """SysFlag.TRANSACTION_PREPARED, _COMMIT or _ROLLBACK; 0 for a message outside any transaction."""
+    return sys_flag & TRANSACTION_MASK
 
 
-def with_transaction(sys_flag: int, transaction: SysFlag) -> int:
+def with_transaction(sys_flag: int, transaction: int) -> int:
     """The flags with their transaction bits replaced."""
-    return (sys_flag & ~TRANSACTION_MASK) | (transaction & TRANSACTION_MASK)
+    return (sys_flag & ~TRANSACTION_MASK) | transaction

@@ -1,0 +1,50 @@
+# C types for record.py.
+
+cimport cython
+
+from kourou.protocol cimport layout
+
+cdef int _END, _RECORD, _FILLER, _CUT, _BAD, _V1, _V2, _SIZE_MIN, _HEAD_SIZE, _TAIL_SIZE, _BORN_HOST_V6, _STORE_HOST_V6
+cdef long long _NOT_ASCII
+
+
+cdef class Scanner:
+    cdef object _buffer, _bytes
+    cdef const unsigned char[::1] _view
+    cdef Py_ssize_t _end
+    cdef bint _crc
+    cdef long long _base
+    cdef readonly str reason
+    cdef readonly Py_ssize_t at, next_at, store_host_at, body_at, topic_at, properties_at, keys_at, unique_key_at
+    cdef readonly int size, magic, body_crc, queue_id, flag, sys_flag, reconsume_times
+    cdef readonly int born_host_size, store_host_size, body_size, topic_size, properties_size, keys_size, unique_key_size
+    cdef readonly long long queue_offset, physical_offset, born_ms, stored_ms, prepared_offset, tags_hash
+
+    @cython.locals(at=Py_ssize_t, left=Py_ssize_t, size=int, magic=int)
+    cpdef int step(self) except -1
+    cdef int _stop(self, int found, str reason) except -1
+    cdef int _step_elsewhere(self, int size, int magic, Py_ssize_t left) except -1
+    @cython.locals(
+        left=Py_ssize_t,
+        stored_at=Py_ssize_t,
+        tail_at=Py_ssize_t,
+        body_at=Py_ssize_t,
+        topic_at=Py_ssize_t,
+        properties_at=Py_ssize_t,
+        size=int,
+        magic=int,
+        sys_flag=int,
+        born_host_size=int,
+        store_host_size=int,
+        topic_count_size=int,
+        body_size=int,
+        topic_size=int,
+        properties_size=int,
+    )
+    cdef int _read(self, Py_ssize_t at) except -1
+    @cython.locals(found=int)
+    cpdef int skip_records(self) except -1
+    @cython.locals(tags_at=Py_ssize_t, tags_size=Py_ssize_t, tags_hash="long long")
+    cpdef find_keys(self)
+    @cython.locals(body_end=Py_ssize_t)
+    cpdef object message(self)
