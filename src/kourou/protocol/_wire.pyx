@@ -10,7 +10,7 @@ from cpython.dict cimport PyDict_Next, PyDict_SetItem, PyDict_Size
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 from kourou.protocol import command as _command
@@ -65,6 +65,7 @@ cdef enum:
     SEEN_MAX = 64
     FRAME_MAX = 65536
     FIXED_MAX = 512
+    JSON_TYPE = 0
 
 cdef uint8_t _scratch[UNESCAPED_MAX]
 
@@ -383,7 +384,7 @@ def split(bytes data not None, Py_ssize_t limit):
             return commands, at, stop - at, None
         word = _int32(base + at + 4)
         command = None
-        if word <= <uint32_t>(size - 4):
+        if word >> 24 == JSON_TYPE and word <= <uint32_t>(size - 4):
             try:
                 command = _header(base + at + 8, base + at + 8 + word, base + stop)
             except UnicodeDecodeError:
@@ -403,15 +404,16 @@ def split(bytes data not None, Py_ssize_t limit):
 cdef inline uint8_t* _put_number(uint8_t* out, int64_t value) noexcept nogil:
     cdef uint8_t digits[24]
     cdef int n = 0
+    cdef uint64_t rest = <uint64_t>value
     if value < 0:
         out[0] = c'-'
         out += 1
-        value = -value
+        rest = 0 - rest
     while True:
-        digits[n] = <uint8_t>(c'0' + value % 10)
+        digits[n] = <uint8_t>(c'0' + rest % 10)
         n += 1
-        value = value // 10
-        if value == 0:
+        rest = rest // 10
+        if rest == 0:
             break
     while n > 0:
         n -= 1
@@ -535,6 +537,8 @@ cdef bytes _encode_usual(command):
     out[0] = c'}'
     header_size = out + 1 - _frame - 8
     size = PyBytes_GET_SIZE(body)
+    if 4 + header_size + size > INT32_MAX:
+        return _encode(command)
     _put_int32(_frame, <uint32_t>(4 + header_size + size))
     _put_int32(_frame + 4, <uint32_t>header_size)
     frame = PyBytes_FromStringAndSize(NULL, 8 + header_size + size)

@@ -26,6 +26,7 @@ from kourou.protocol.errors import FrameError, LocalProtocolError
 JSON_TYPE = 0
 BINARY_TYPE = 1
 HEADER_LENGTH_MAX = (1 << 24) - 1
+LENGTH_MAX = (1 << 31) - 1
 
 OUR_LANGUAGE = Language.PYTHON.name
 
@@ -63,9 +64,7 @@ class Command(msgspec.Struct, gc=False):
     ) -> "Command":
         """The answer to this request: its opaque, and its form of header (JSON where a code needs it)."""
         binary = self.binary and -0x8000 <= code <= 0x7FFF
-        return Command(
-            code, self.opaque, _RESPONSE, CURRENT_VERSION, OUR_LANGUAGE, remark, ext, body, binary
-        )
+        return Command(code, self.opaque, _RESPONSE, CURRENT_VERSION, OUR_LANGUAGE, remark, ext, body, binary)
 
 
 # ── Decoding ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -140,16 +139,15 @@ def decode_json(header: bytes, body: bytes) -> Command:
 def _decode_json_leniently(header: bytes, body: bytes) -> Command:
     try:
         h = _decode_lenient(header)
-        ext = None if h.ext is None else {k: _text(v) for k, v in h.ext.items() if v != b"null"}
+        ext = None if h.ext is None else {k: _text(raw) for k, v in h.ext.items() if (raw := bytes(v)) != b"null"}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise FrameError(f"JSON header does not decode: {error}") from None
     language = h.language or "OTHER"
     return Command(h.code or 0, h.opaque or 0, h.flag or 0, h.version or 0, language, h.remark, ext, body)
 
 
-def _text(value: msgspec.Raw) -> str:
+def _text(raw: bytes) -> str:
     """A header field as text: the text itself, or the number, boolean, list or object as it was written."""
-    raw = bytes(value)
     return _decode_text(raw) if raw[:1] == b'"' else raw.decode()
 
 
@@ -211,6 +209,8 @@ def encode_head(command: Command, body_size: int) -> bytes:
     size = len(header)
     if size > HEADER_LENGTH_MAX:
         raise LocalProtocolError(f"header of {size} bytes; a frame has room for {HEADER_LENGTH_MAX}")
+    if 4 + size + body_size > LENGTH_MAX:
+        raise LocalProtocolError(f"body of {body_size} bytes; a frame has room for {LENGTH_MAX} with its header")
     return b"%b%b" % (_pack_sizes(4 + size + body_size, size | command.binary << 24), header)
 
 
