@@ -33,20 +33,20 @@ def dumps_escaped(properties: Mapping[str, str]) -> str:
 
 def _logical_lines(text: str) -> list[str]:
     lines: list[str] = []
-    pending: str | None = None
+    pending = ""
     for natural in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
         line = natural.lstrip(_BLANKS)
-        if pending is None and (not line or line[0] in "#!"):
+        if not pending and (not line or line[0] in "#!"):
             continue
-        line = (pending or "") + line
+        line = pending + line
         if (len(line) - len(line.rstrip("\\"))) % 2:
             pending = line[:-1]
         else:
             lines.append(line)
-            pending = None
-    if pending is not None:
+            pending = ""
+    if pending:
         lines.append(pending)
-    return [line for line in lines if line]
+    return lines
 
 
 def _split(line: str) -> tuple[str, str]:

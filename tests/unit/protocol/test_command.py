@@ -358,7 +358,9 @@ def test_numbers_are_written_alike(number: int, codec: Codec) -> None:
     assert header_of(codec.encode(made)).startswith(b'{"code":%d,' % number)
 
 
-@pytest.mark.parametrize("made", [Command(1, remark="\ud800"), Command(1, ext={"a": "\udfff"}), Command(1, ext={"\ud800": "a"})])
+@pytest.mark.parametrize(
+    "made", [Command(1, remark="\ud800"), Command(1, ext={"a": "\udfff"}), Command(1, ext={"\ud800": "a"})]
+)
 @pytest.mark.parametrize("binary", [False, True])
 def test_half_a_character_is_not_sent(made: Command, binary: bool, codec: Codec) -> None:
     with pytest.raises(LocalProtocolError, match="not valid Unicode"):
@@ -418,4 +420,9 @@ def test_flags() -> None:
 
 
 def test_response_fields_are_javas_text() -> None:
-    assert command.response_fields(a=1, b=True, c=None, d="x", e=False) == {"a": "1", "b": "true", "d": "x", "e": "false"}
+    assert command.response_fields(a=1, b=True, c=None, d="x", e=False) == {
+        "a": "1",
+        "b": "true",
+        "d": "x",
+        "e": "false",
+    }
