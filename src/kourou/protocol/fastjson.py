@@ -10,8 +10,8 @@ Java's peers write maps whose keys are not strings the way Java holds them, whic
 Ordinary JSON, which most bodies are, goes through msgspec in one step. What msgspec refuses is tried again: first with
 quotes around number keys, then by a reader of our own that knows all three.
 
-Bodies come from strangers. The reader takes linear time, nests DEPTH_LIMIT deep, and neither it nor the untyped values
-of `loads` grow past VALUES_LIMIT; every refusal is a BodyError.
+Bodies come from strangers. All of this takes linear time and no more memory than the limits below allow; every refusal
+is a BodyError.
 """
 
 import re
@@ -30,6 +30,9 @@ DEPTH_LIMIT = 100
 
 VALUES_LIMIT = 500_000
 """How many values a body may have when it is read into untyped objects, which take far more memory than their text."""
+
+NUMBER_KEYS_LIMIT = 1_000_000
+"""How many numbers as keys get quotes, to be read into a struct: a broker's consumer offsets may have very many."""
 
 NUMBER_LIMIT_CHARS = 400
 """How long a number may be. Reading one takes quadratic time."""
@@ -112,17 +115,29 @@ def _name(wanted: type) -> str:
     return wanted.__name__ if isinstance(wanted, type) else str(wanted)
 
 
-_STRING_OR_NUMBER_KEY = re.compile(
+_UP_TO_A_NUMBER_KEY = re.compile(
     rb"""
-    "[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)   # a string; one without an end takes the rest, to be scanned only once
-    |([{,]\s*+)(-?\d++)(?=\s*+:)            # a number where a key stands
+  ( (?: [^"{,]++                        # whatever is no string and can't come before a key
+      | "[^"\\]*+(?:\\.[^"\\]*+)*+"     # a string
+      | [{,](?!\s*+-?\d++\s*+:)         # before another key, or no key
+    )*+
+    [{,]\s*+ )
+  (-?\d++) (?=\s*+:)                    # a number as key
     """,
     re.VERBOSE | re.DOTALL,
-)
+).match
 
 
 def _quote_number_keys(data: bytes) -> bytes:
-    return _STRING_OR_NUMBER_KEY.sub(lambda m: b'%b"%b"' % m.groups() if m[2] else m[0], data)
+    parts: list[bytes] = []
+    at = 0
+    while found := _UP_TO_A_NUMBER_KEY(data, at):
+        parts += found.groups()
+        at = found.end()
+        if len(parts) > 2 * NUMBER_KEYS_LIMIT:
+            raise BodyError(f"more than {NUMBER_KEYS_LIMIT} numbers as keys")
+    parts.append(data[at:])
+    return b'"'.join(parts)
 
 
 def _without_nulls(value: Any) -> Any:
@@ -310,29 +325,31 @@ class _References:
         if path in ("..", "@"):
             raise BodyError("a reference makes a loop")
         here = self._root[0]
-        at = 1 if path.startswith("$") else 0
-        while at < len(path) or not at:
-            segment = self._SEGMENT.match(path, at) if at else None
+        at = len("$")
+        while at < len(path):
+            segment = self._SEGMENT.match(path, at)
             if segment is None:
-                raise BodyError(f"a reference that makes no sense: {path[:80]!r}")
+                break
             at = segment.end()
             here = self._member(here, segment, path)
             if isinstance(here, _Reference):
                 here = self._find(here)
+        if not path.startswith("$") or at < len(path):
+            raise BodyError(f"a reference that makes no sense: {path[:80]!r}")
         return here
 
     def _member(self, here: Any, segment: re.Match[str], path: str) -> Any:
         try:
             if segment[2]:
                 return here[int(segment[2])]
-            name = re.sub(r"\\(.)", r"\1", segment[1], flags=re.DOTALL)
-            if name in here:
-                return here[name]
-            if name.isdecimal():
-                return here[int(name)]
-            return self._by_java_text(here)[name]
+            if isinstance(here, dict):
+                name = re.sub(r"\\(.)", r"\1", segment[1], flags=re.DOTALL)
+                if name in here:
+                    return here[name]
+                return here[int(name)] if name.isdecimal() else self._by_java_text(here)[name]
         except (LookupError, TypeError, ValueError):
-            raise BodyError(f"a reference to nothing: {path[:80]!r}") from None
+            pass
+        raise BodyError(f"a reference to nothing: {path[:80]!r}")
 
     def _by_java_text(self, here: dict[Any, Any]) -> dict[str, Any]:
         table = self._java_keys.get(id(here))
