@@ -1,6 +1,7 @@
 """The table of requests: its codec, and its agreement with the header classes of RocketMQ 5.5.0."""
 
 import json
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from kourou.protocol.codes import RequestCode
 from kourou.protocol.errors import HeaderError
 from kourou.protocol.headers import GET, PUB, REQUESTS, SUB, Direction, Header, Int32, Int64, needs, request
 
-DATA = Path(__file__).parents[2] / "data"
+ROOT = Path(__file__).parents[3]
+DATA = ROOT / "tests" / "data"
 
 COMMON = {field.encode_name for field in msgspec.structs.fields(headers.Common)}
 
@@ -189,6 +191,13 @@ def test_every_entry_is_told_in_a_sentence() -> None:
 def test_access_is_declared_unless_a_client_is_asked() -> None:
     open_to_all = {info.direction for info in REQUESTS.values() if info.access is None}
     assert open_to_all == {Direction.BROKER_TO_CLIENT}
+
+
+def test_the_page_of_all_requests_is_current() -> None:
+    tool = runpy.run_path(str(ROOT / "tools" / "rpc_table.py"))
+    page = (ROOT / "docs" / "rpc.md").read_text(encoding="utf-8")
+    assert page == tool["render"](), "run tools/rpc_table.py"
+    assert all(f"### {info.code} {info.name}\n" in page for info in REQUESTS.values())
 
 
 # --------------------------------------------------------------------------------------------------- Java's classes

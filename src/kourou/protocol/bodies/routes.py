@@ -16,8 +16,8 @@ from kourou.protocol.codes import Version
 from kourou.protocol.errors import BodyError
 from kourou.protocol.java import Int32, Int64
 
-INFLATED_LIMIT_BYTES = 64 * 1024 * 1024
-"""How large a compressed registration may become: some 500,000 topics. A small body that claims more is an attack."""
+INFLATED_LIMIT_BYTES = 32 * 1024 * 1024
+"""How large a compressed registration may become: some 250,000 topics. A small body that claims more is an attack."""
 
 
 class QueueData(Body):

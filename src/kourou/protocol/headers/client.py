@@ -273,11 +273,9 @@ class QueryConsumerOffset(Header):
     set_zero_if_not_found: bool | None = None
 
 
-@request(
-    RequestCode.UPDATE_CONSUMER_OFFSET, _BROKER, access=needs(SUB | UPDATE, "topic", "consumer_group"), one_way=True
-)
+@request(RequestCode.UPDATE_CONSUMER_OFFSET, _BROKER, access=needs(SUB | UPDATE, "topic", "consumer_group"))
 class UpdateConsumerOffset(Header):
-    """A group has consumed one queue up to here."""
+    """A group has consumed one queue up to here. Consumers send it one way, admins wait for the answer."""
 
     consumer_group: str
     topic: str

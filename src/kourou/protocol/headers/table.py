@@ -246,9 +246,11 @@ class RequestInfo(NamedTuple):
     answer_body: type | str | None = None
     access: Access | None = None
     one_way: bool = False
+    """Senders do not wait. Whether there is an answer, the flag of the command says."""
 
     @property
     def name(self) -> str:
+        """Apache's name of the code."""
         return self.code.name
 
 
