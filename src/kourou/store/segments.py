@@ -147,17 +147,22 @@ class Segments:
         self._disk.remove(self.path(start))
         self._disk.sync_folder(self.folder)
 
-    def rewrite(self, start: int) -> File:
-        """Copy a file into a new one that takes its place, synced. Raises OSError; the old one is then still there.
+    def copy(self, start: int) -> File:
+        """Copy a file into a new one that takes its place on the disk, synced: for a worker thread. Raises OSError.
 
         After a failed sync the system may hold pages for clean that never reached the disk, and a second sync would
         succeed without writing them. So nothing short of writing everything again is worth anything.
         """
-        old = self.file(start)
-        new = self._disk.create(self.path(start), self.file_size, reserve=self._reserve, content=old.buffer)
-        old.close()
-        self._open[start] = new
-        return new
+        old = self._open.get(start)
+        content = (old or self.file(start)).buffer
+        return self._disk.create(self.path(start), self.file_size, reserve=self._reserve, content=content)
+
+    def swap(self, start: int, file: File) -> None:
+        """Go on with a copy."""
+        old = self._open.get(start)
+        if old is not None:
+            old.close()
+        self._open[start] = file
 
     def close(self) -> None:
         for file in self._open.values():

@@ -1,0 +1,28 @@
+# C types for commit_log.py.
+
+cimport cython
+
+from kourou.store cimport writer
+
+cdef int _V1, _V2, _FIXED_SIZE, _FILLER_SIZE
+
+
+cdef class CommitLog:
+    cdef public object segments, _spare, _failed
+    cdef public bytes store_host
+    cdef public int max_body_size
+    cdef public long long end, flushed, stored_ms, flushed_ms
+    cdef unsigned char[::1] _view
+    cdef long long _start, _limit
+
+    @cython.locals(
+        born_host=bytes,
+        body=bytes,
+        store_host=bytes,
+        topic_size=Py_ssize_t,
+        host_bits=int,
+        size=int,
+        at=Py_ssize_t,
+        offset="long long",
+    )
+    cpdef long long append(self, message, bytes topic, bytes properties, long long queue_offset, long long stored_ms) except -1

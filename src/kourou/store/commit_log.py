@@ -1,0 +1,313 @@
+# cython: annotation_typing=False
+"""The commit log: every message of every topic, one record after the other, across equal-sized segments.
+
+    start                          flushed                   end
+    │ … records … │ filler ║ … records … │ … written, not safe … │ reserved, zero … ║ (spare segment)
+
+A record never spans two segments: where one does not fit, a filler marks the rest as unused and it goes into the next
+segment, which a worker has prepared ahead. Writing is assigning to mapped memory whose room was reserved when the
+segment was made; it can't fail. What is before `flushed` survives any crash.
+
+The owner thread appends and reads. Syncing and preparing are jobs for a worker: `sync_target` says what to sync,
+`synced` takes the result; `wants_spare` and `give_spare` do the same for the next segment.
+
+Java: CommitLog, MappedFileQueue.
+"""
+
+import errno
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from kourou.protocol.hashes import crc32
+from kourou.protocol.record import (
+    FILLER_SIZE_MIN,
+    MAGIC_V1,
+    MAGIC_V2,
+    RECORD_CRC_SIZE,
+    RECORD_SIZE_MIN,
+    encode_filler,
+    crc_property,
+)
+from kourou.store import writer
+from kourou.store.disk import Disk, File
+from kourou.store.errors import BadStoreError, DiskFailedError, DiskFullError, IllegalMessageError
+from kourou.store.segments import Segments
+
+TOPIC_SIZE_MAX: Final = 255
+PROPERTIES_SIZE_MAX: Final = 32767
+_HOST_BITS: Final = 0x30
+
+# The same once more under names that commit_log.pxd makes C constants.
+_V1 = MAGIC_V1
+_V2 = MAGIC_V2
+_FIXED_SIZE = RECORD_SIZE_MIN - 17
+_FILLER_SIZE = FILLER_SIZE_MIN
+
+
+class NewMessage(msgspec.Struct, gc=False):
+    """A message that is to be appended: everything but where and when."""
+
+    topic: str
+    queue_id: int
+    body: bytes
+    properties: bytes
+    born_ms: int
+    born_host: bytes
+    flag: int = 0
+    sys_flag: int = 0
+    reconsume_times: int = 0
+    prepared_offset: int = 0
+
+
+class CommitLog:
+    """See the module's text. `open` after construction, before anything else."""
+
+    def __init__(self, disk: Disk, folder: Path, file_size: int, max_body_size: int, store_host: bytes) -> None:
+        self.segments = Segments(disk, folder, file_size)
+        self.max_body_size = max_body_size
+        self.store_host = store_host
+        self.end = 0  # where the next record goes
+        self.flushed = 0  # what is before it is safe
+        self.stored_ms = 0  # of the last record; times never go back along the log
+        self.flushed_ms = 0  # of the last record before `flushed`
+        self._view = memoryview(bytearray(0))  # the current segment, writable
+        self._start = 0  # its first offset
+        self._limit = 0  # how much of it may be used
+        self._spare: File | None = None  # the segment after the current one, prepared
+        self._failed: str | None = None  # a sync failed: nothing is written until `mend`
+
+    # ── Opening ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def resume(self, end: int, stored_ms: int) -> None:
+        """Go on writing at `end`, which recovery found and made safe. Segments behind it must be gone."""
+        self.end = self.flushed = end
+        self.stored_ms = self.flushed_ms = stored_ms
+        segments = self.segments
+        if segments.holds(end):
+            self._use(end - end % segments.file_size)
+        else:
+            # A log that ends with its last segment, or without any: `append` makes the next.
+            self._view, self._start, self._limit = memoryview(bytearray(0)), end, 0
+
+    def _use(self, start: int) -> None:
+        self._view = self.segments.file(start).buffer
+        self._start = start
+        self._limit = self.segments.file_size
+
+    @property
+    def start(self) -> int:
+        """The first offset that is there."""
+        return self.segments.start if len(self.segments) else self.end
+
+    # ── Appending ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def append(self, message: NewMessage, topic: bytes, properties: bytes, queue_offset: int, stored_ms: int) -> int:
+        """Append one record and return its physical offset.
+
+        The caller has checked the message (`check`). Raises DiskFullError, DiskFailedError; nothing is changed then.
+        """
+        born_host = message.born_host
+        body = message.body
+        store_host = self.store_host
+        topic_size = len(topic)
+        host_bits = (0x10 if len(born_host) == 20 else 0) | (0x20 if len(store_host) == 20 else 0)
+        size = (
+            _FIXED_SIZE
+            + len(born_host)
+            + len(store_host)
+            + len(body)
+            + (1 if topic_size <= 127 else 2)
+            + topic_size
+            + len(properties)
+        )
+        if self._failed is not None or self.end - self._start + size + _FILLER_SIZE > self._limit:
+            self._next_segment(size)
+        at = self.end - self._start
+        offset = self.end
+        writer.write_record(
+            self._view,
+            at,
+            size,
+            _V1 if topic_size <= 127 else _V2,
+            crc32(body) if body else 0,
+            message.queue_id,
+            message.flag,
+            queue_offset,
+            offset,
+            (message.sys_flag & ~_HOST_BITS) | host_bits,
+            message.born_ms,
+            born_host,
+            stored_ms,
+            store_host,
+            message.reconsume_times,
+            message.prepared_offset,
+            body,
+            topic,
+            properties,
+        )
+        self.end = offset + size
+        self.stored_ms = stored_ms
+        return offset
+
+    def seal(self, offset: int) -> None:
+        """Fill in the CRC over the whole last record, for which `with_room_for_crc` made room in its properties."""
+        at, end = offset - self._start, self.end - self._start
+        self._view[end - RECORD_CRC_SIZE : end] = crc_property(memoryview(self._view)[at : end - RECORD_CRC_SIZE])
+
+    def check(self, message: NewMessage, topic: bytes) -> None:
+        """Raises IllegalMessageError for a message that no record can hold, or that the settings forbid."""
+        if len(message.body) > self.max_body_size:
+            raise IllegalMessageError(
+                f"a body of {len(message.body)} bytes; the limit is {self.max_body_size} (maxMessageSize)"
+            )
+        if not 0 < len(topic) <= TOPIC_SIZE_MAX:
+            raise IllegalMessageError(f"a topic of {len(topic)} bytes; the limit is {TOPIC_SIZE_MAX}")
+        if len(message.properties) > PROPERTIES_SIZE_MAX:
+            raise IllegalMessageError(
+                f"properties of {len(message.properties)} bytes; the limit is {PROPERTIES_SIZE_MAX}"
+            )
+        if len(message.born_host) not in (8, 20):
+            raise IllegalMessageError(f"a born host of {len(message.born_host)} bytes, not of 8 or 20")
+
+    def size_of(self, message: NewMessage, topic: bytes, properties: bytes) -> int:
+        """The size that the record will have."""
+        hosts = len(message.born_host) + len(self.store_host)
+        count = 1 if len(topic) <= 127 else 2
+        return RECORD_SIZE_MIN - 17 + hosts + len(message.body) + count + len(topic) + len(properties)
+
+    def make_room(self, size: int) -> None:
+        """See to it that records of `size` bytes in all go into one segment. Raises as `append`."""
+        if size + FILLER_SIZE_MIN > self.segments.file_size:
+            raise IllegalMessageError(f"{size} bytes do not fit into a segment of {self.segments.file_size}")
+        if self._failed is not None or self.end - self._start + size + FILLER_SIZE_MIN > self._limit:
+            self._next_segment(size)
+
+    def append_raw(self, data: memoryview) -> None:
+        """Bytes of another log that belong at `end`: whole or partial records, fillers included. For replication."""
+        segments = self.segments
+        while len(data):
+            if self._failed is not None or self.end - self._start >= self._limit:
+                self._next_segment(0)
+            at = self.end - self._start
+            piece = data[: segments.file_size - at]
+            self._view[at : at + len(piece)] = piece
+            self.end += len(piece)
+            data = data[len(piece) :]
+
+    def _next_segment(self, size: int) -> None:
+        """Fill up the current segment and begin the next one."""
+        if self._failed is not None:
+            raise DiskFailedError(self._failed)
+        segments = self.segments
+        if size + FILLER_SIZE_MIN > segments.file_size:
+            raise IllegalMessageError(f"a record of {size} bytes does not fit into a segment of {segments.file_size}")
+        start = segments.end if len(segments) else self.end - self.end % segments.file_size
+        spare, self._spare = self._spare, None
+        try:
+            segments.add(start, spare)
+        except OSError as error:
+            raise no_room(segments.path(start), segments.file_size, error) from None
+        left = self._limit - (self.end - self._start)
+        if left >= FILLER_SIZE_MIN:
+            at = self.end - self._start
+            self._view[at : at + FILLER_SIZE_MIN] = encode_filler(left)
+        if self._limit or self.end % segments.file_size == 0:
+            self.end = start
+        self._use(start)
+
+    # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def read(self, offset: int, size: int) -> memoryview:
+        """Bytes of the log, not copied; what lies in one segment. Raises KeyError outside of the log, OSError."""
+        if offset + size > self.end or size < 0:
+            raise KeyError(f"the log has no {size} bytes at {offset}: it ends at {self.end}")
+        return self.segments.slice(offset, size)
+
+    # ── Jobs of a worker ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def sync_target(self) -> tuple[list[File], int, int]:
+        """Files to sync, the offset that is safe once they are, and the store time of the last record before it."""
+        segments = self.segments
+        if self.flushed >= self.end or not len(segments):
+            return [], self.end, self.stored_ms
+        first = max(self.flushed - self.flushed % segments.file_size, segments.start)
+        starts = range(first, min(self.end, segments.end), segments.file_size)
+        return [segments.file(start) for start in starts], self.end, self.stored_ms
+
+    def synced(self, upto: int, stored_ms: int) -> None:
+        """A worker has synced `sync_target`."""
+        if upto > self.flushed:
+            self.flushed, self.flushed_ms = upto, stored_ms
+
+    def sync_failed(self, error: OSError) -> None:
+        """A sync failed: refuse writes until `mend` has written everything doubtful anew."""
+        self._failed = (
+            f"{self.segments.folder} could not be synced at offset {self.flushed}: {error}. Writing goes on by itself "
+            "once the disk takes data again"
+        )
+
+    @property
+    def failed(self) -> str | None:
+        """Why nothing is written, or None."""
+        return self._failed
+
+    def doubtful_segments(self) -> list[int]:
+        """The segments with what was not safe when a sync failed."""
+        segments = self.segments
+        first = max(self.flushed - self.flushed % segments.file_size, segments.start)
+        return list(range(first, min(self.end + 1, segments.end), segments.file_size))
+
+    def mended(self, files: dict[int, File]) -> None:
+        """Everything doubtful is in new files, and those are safe."""
+        for start, file in files.items():
+            self.segments.swap(start, file)
+        self._failed = None
+        if self.segments.holds(self._start):
+            self._use(self._start)
+        self.synced(self.end, self.stored_ms)
+
+    def wants_spare(self) -> int | None:
+        """The start of the segment that a worker should prepare now, or None."""
+        if self._spare is not None or self._failed is not None:
+            return None
+        return self.segments.end if len(self.segments) else self.end - self.end % self.segments.file_size
+
+    def give_spare(self, start: int, file: File) -> None:
+        """A worker has prepared the segment that begins at `start`."""
+        if start == self.segments.end and self._spare is None:
+            self._spare = file
+        else:
+            file.close()
+
+    # ── Removing ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def remove_first_segment(self) -> None:
+        """The oldest segment goes; never the one that is written to."""
+        if len(self.segments) < 2 or self.segments.starts[1] > self._start:
+            raise BadStoreError(f"{self.segments.folder}: the last segment is in use and stays")
+        self.segments.remove_first()
+
+    def close(self) -> None:
+        self._view = memoryview(bytearray(0))
+        if self._spare is not None:
+            self._spare.close()
+            self._spare = None
+        self.segments.close()
+
+
+def with_room_for_crc(properties: bytes) -> bytes:
+    """Properties with room for a CRC over the whole record at their end, if they can have it."""
+    separator = b"" if properties.endswith(b"\x02") else b"\x02"
+    longer = properties + separator + bytes(RECORD_CRC_SIZE)
+    return longer if len(longer) <= PROPERTIES_SIZE_MAX else properties
+
+
+def no_room(path: Path, size: int, error: OSError) -> DiskFullError | DiskFailedError:
+    """What to say when a file can't be made or extended."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFullError(
+            f"no room for {size} bytes at {path}: {error.strerror}. Free some space: writing resumes by itself"
+        )
+    return DiskFailedError(f"{path} can't be written: {error.strerror or error}. Writing resumes once it can")

@@ -1,0 +1,102 @@
+# cython: annotation_typing=False
+"""From the commit log to the consume queues and the index: where a queue's n-th message lies, and which have a key.
+
+`Dispatcher.run` walks over the records of one stretch of a segment, right after they were appended or during recovery.
+Half messages of transactions and rollbacks get no queue entry, rollbacks no key either. All of it may be done again:
+queues and index skip what they have.
+
+Java: DefaultMessageStore.ReputMessageService and the CommitLogDispatchers.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from kourou.protocol import properties as _properties
+from kourou.protocol.codes import TRANSACTION_MASK, SysFlag
+from kourou.protocol.record import Found, Scanner
+from kourou.store.consume_queue import ConsumeQueue
+from kourou.store.index import Index
+from kourou.store.torn import is_torn
+
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+
+_RECORD = int(Found.RECORD)
+_TRANSACTION = int(TRANSACTION_MASK)
+_PREPARED = int(SysFlag.TRANSACTION_PREPARED)
+_ROLLBACK = int(SysFlag.TRANSACTION_ROLLBACK)
+_SCHEDULE = SCHEDULE_TOPIC.encode()
+
+
+class Dispatcher:
+    """Gives records to their queues and to the index."""
+
+    def __init__(
+        self,
+        queue_of: Callable[[bytes, int], ConsumeQueue],
+        index: Index | None,
+        delays: dict[int, int],
+    ) -> None:
+        self._queue_of = queue_of
+        self._index = index
+        self._delays = delays
+        self._topic = b""  # of the record before, whose queues are at hand
+        self._queues: dict[int, ConsumeQueue] = {}
+        self.stored_ms = 0  # of the last record that was dispatched
+        self.records = 0  # how many were
+        self.torn = False  # the last run ended at a record of which a part is missing
+
+    def forget(self) -> None:
+        """Queues were closed or removed: look them up anew."""
+        self._topic = b""
+        self._queues = {}
+
+    def run(self, buffer: memoryview, start: int, end: int, base: int, crc: bool) -> Scanner:
+        """Dispatch the records of `buffer[start:end]`, whose first byte has the physical offset `base`.
+
+        The scanner stands where it went no further: `at` and `reason` say where and why. Raises DiskFullError.
+        """
+        scanner = Scanner(buffer, start, end, crc=crc, base=base)
+        self.torn = False
+        while scanner.step() == _RECORD:
+            if crc and is_torn(buffer, scanner):
+                self.torn = True
+                break
+            scanner.find_keys()
+            kind = scanner.sys_flag & _TRANSACTION
+            topic = scanner.topic
+            if kind != _PREPARED and kind != _ROLLBACK:
+                if topic != self._topic:
+                    self._topic = topic
+                    self._queues = {}
+                queue = self._queues.get(scanner.queue_id)
+                if queue is None:
+                    queue = self._queue_of(topic, scanner.queue_id)
+                    self._queues[scanner.queue_id] = queue
+                tags_code = scanner.tags_hash if topic != _SCHEDULE else self._due_ms(scanner)
+                queue.put(scanner.physical_offset, scanner.size, tags_code, scanner.queue_offset)
+            if kind != _ROLLBACK and self._index is not None:
+                self._put_keys(scanner, topic)
+            self.stored_ms = scanner.stored_ms
+            self.records += 1
+        return scanner
+
+    def _put_keys(self, scanner: Scanner, topic: bytes) -> None:
+        index = self._index
+        if index is None:
+            return
+        if scanner.unique_key_size:
+            index.put(topic, scanner.unique_key, scanner.physical_offset, scanner.stored_ms)
+        if scanner.keys_size:
+            for key in scanner.keys.split(b" "):
+                if key:
+                    index.put(topic, key, scanner.physical_offset, scanner.stored_ms)
+
+    def _due_ms(self, scanner: Scanner) -> int:
+        """Entries of the schedule topic have the time of their delivery in place of the tags."""
+        found = _properties.decode(scanner.message().raw_properties)
+        try:
+            level = int(found[_properties.Property.DELAY_LEVEL])
+        except (KeyError, ValueError):
+            return scanner.tags_hash
+        level = min(level, max(self._delays))
+        return scanner.stored_ms + self._delays.get(level, 1000) if level > 0 else scanner.tags_hash

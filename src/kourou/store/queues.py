@@ -1,0 +1,95 @@
+"""All consume queues of a store, by topic and queue id. A queue is opened when somebody first needs it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from kourou.store.consume_queue import ConsumeQueue
+from kourou.store.disk import Disk
+from kourou.store.settings import StoreSettings
+
+MAPPED_QUEUES_MAX = 4096
+"""Beyond this many, idle queues are unmapped after their files are synced."""
+
+
+class Queues:
+    """The folder consumequeue/, and the queues in it."""
+
+    def __init__(self, disk: Disk, folder: Path, settings: StoreSettings) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._settings = settings
+        self._on_disk: dict[str, set[int]] = {}
+        self._open: dict[str, dict[int, ConsumeQueue]] = {}
+        self.log_start = 0  # entries before it point to records that are gone
+
+    def load(self) -> None:
+        """Find out which queues there are, without opening them."""
+        for topic in self._disk.folders(self._folder):
+            ids = {int(name) for name in self._disk.folders(self._folder / topic) if name.isdigit()}
+            if ids:
+                self._on_disk[topic] = ids
+
+    def count(self) -> int:
+        """Queues on disk when the store was opened."""
+        return sum(map(len, self._on_disk.values()))
+
+    def names(self) -> Iterator[tuple[str, int]]:
+        """All queues, open or not."""
+        for topic in self._on_disk.keys() | self._open.keys():
+            for queue_id in sorted(self._on_disk.get(topic, set()) | self._open.get(topic, {}).keys()):
+                yield topic, queue_id
+
+    def opened(self) -> Iterator[ConsumeQueue]:
+        """Queues that somebody needed since the start."""
+        for queues in list(self._open.values()):
+            yield from list(queues.values())
+
+    def all(self) -> Iterator[ConsumeQueue]:
+        """All queues, opened for it."""
+        for topic, queue_id in list(self.names()):
+            yield self.ensure(topic, queue_id)
+
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """A queue, or None if nothing was ever put into it."""
+        queue = self._open.get(topic, {}).get(queue_id)
+        if queue is None and queue_id in self._on_disk.get(topic, ()):
+            return self.ensure(topic, queue_id)
+        return queue
+
+    def ensure(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """A queue, made if need be."""
+        queues = self._open.setdefault(topic, {})
+        queue = queues.get(queue_id)
+        if queue is None:
+            folder = self._folder / topic / str(queue_id)
+            queue = ConsumeQueue(self._disk, folder, topic, queue_id, self._settings.queue_file_entries)
+            queue.open(self.log_start)
+            queues[queue_id] = queue
+        return queue
+
+    def by_bytes(self, topic: bytes, queue_id: int) -> ConsumeQueue:
+        """As `ensure`, for a topic as it stands in a record."""
+        return self.ensure(topic.decode("utf-8", "surrogateescape"), queue_id)
+
+    def of_topic(self, topic: str) -> list[int]:
+        """The ids of a topic's queues."""
+        return sorted(self._on_disk.get(topic, set()) | self._open.get(topic, {}).keys())
+
+    def remove(self, topic: str, queue_id: int) -> None:
+        """A queue and its files go."""
+        queue = self._open.get(topic, {}).pop(queue_id, None)
+        if queue is not None:
+            queue.destroy()
+        else:
+            self._disk.remove_folder(self._folder / topic / str(queue_id))
+        self._on_disk.get(topic, set()).discard(queue_id)
+
+    def remove_all(self) -> None:
+        self.close()
+        self._disk.remove_folder(self._folder)
+        self._on_disk.clear()
+
+    def close(self) -> None:
+        for queue in self.opened():
+            queue.close()
+        self._open.clear()

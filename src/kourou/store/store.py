@@ -1,0 +1,393 @@
+"""The store: opens, recovers and closes its parts in order, and is the one door for everyone above.
+
+    append ─▶ commit log (memory) ─▶ dispatch ─▶ queues, index ─▶ readers
+                    └─▶ jobs: SyncLog, then SyncQueues with the checkpoint, PrepareSegment ─▶ finished ─▶ who waited
+
+One thread owns a store. It appends and dispatches at once; what blocks is handed out as jobs (`jobs`) and taken back
+(`finished`). Under SYNC_FLUSH only what is safe is dispatched, so no reader ever sees a message that a crash may take
+back. `confirm` narrows that further for those who replicate.
+
+Java: DefaultMessageStore.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import assert_never
+
+import msgspec
+
+from kourou.protocol.record import RECORD_CRC_SIZE, Found
+from kourou.store.checkpoint import Checkpoint
+from kourou.store.commit_log import CommitLog, NewMessage, with_room_for_crc
+from kourou.store.disk import Disk, Lock, RealDisk
+from kourou.store.dispatch import Dispatcher
+from kourou.store.errors import StoreError
+from kourou.store.flush import FlushClock, Waiters
+from kourou.store.index import Index
+from kourou.store.jobs import Job, MendLog, PrepareSegment, SyncLog, SyncQueues
+from kourou.store.queues import Queues
+from kourou.store.recovery import CleanStop, Recovery, RecoveryReport, read_clean_stop
+from kourou.store.settings import FlushMode, StoreSettings, delay_table
+
+log = logging.getLogger(__name__)
+
+MEND_INTERVAL_MS = 1_000
+"""How long to leave a failing disk alone before it is tried again."""
+
+
+class Appended(msgspec.Struct, frozen=True, gc=False):
+    """Where a message went."""
+
+    physical_offset: int
+    queue_offset: int
+    stored_ms: int
+    size: int
+
+
+class Paths:
+    """Where the parts of a store are, under its root."""
+
+    def __init__(self, root: Path, commit_log: Path | None = None) -> None:
+        self.root = root
+        self.commit_log = commit_log or root / "commitlog"
+        self.queues = root / "consumequeue"
+        self.queues_ext = root / "consumequeue_ext"
+        self.index = root / "index"
+        self.config = root / "config"
+        self.checkpoint = root / "checkpoint"
+        self.abort = root / "abort"
+        self.lock = root / "lock"
+        self.clean_stop = root / "kourou-clean.json"
+        self.aside = root / "kourou-aside"
+
+
+class Store:
+    """An open store. Made by `Store.open`, ended by `close`."""
+
+    def __init__(
+        self,
+        paths: Paths,
+        settings: StoreSettings,
+        disk: Disk,
+        lock: Lock,
+        store_host: bytes,
+        now_ms: int,
+        file_time: Callable[[int], str],
+    ) -> None:
+        self._paths = paths
+        self._settings = settings
+        self._disk = disk
+        self._lock = lock
+        self.log = CommitLog(disk, paths.commit_log, settings.commit_log_file_size, settings.max_body_size, store_host)
+        self.queues = Queues(disk, paths.queues, settings)
+        self.index = (
+            Index(disk, paths.index, settings.index_slots, settings.index_entries, file_time)
+            if settings.index_enabled
+            else None
+        )
+        self._dispatcher = Dispatcher(self.queues.by_bytes, self.index, delay_table(settings.delay_levels))
+        self._topics: dict[str, bytes] = {}  # topics as they stand in records
+        self.dispatched = 0  # readers see what is before it
+        self.confirm: int | None = None  # no reader sees beyond, whatever is safe here; None: no such limit
+        self._clock = FlushClock(settings, now_ms, now_ms, now_ms, now_ms)
+        self._waiters = Waiters()
+        self._log_job: SyncLog | None = None  # the jobs under way, one of a kind
+        self._queue_job: SyncQueues | None = None
+        self._spare_job: PrepareSegment | None = None
+        self._mend_job: MendLog | None = None
+        self._mend_after_ms = 0
+        self._queues_doubtful = False  # a sync of queues failed: the checkpoint stays where it is, see _queues_synced
+        self._dirty_since = 0  # `dispatched` when queues were last synced
+        self.report = RecoveryReport()
+        self._last_record = -1  # where the newest record begins
+
+    # ── Life ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @classmethod
+    def open(
+        cls,
+        root: Path,
+        settings: StoreSettings,
+        *,
+        store_host: bytes,
+        now_ms: int,
+        file_time: Callable[[int], str],
+        disk: Disk | None = None,
+        commit_log: Path | None = None,
+    ) -> "Store":
+        """Open a store, recovering what needs it. Raises StoreInUseError, BadStoreError, OSError."""
+        paths = Paths(root.absolute(), commit_log)
+        disk = disk or RealDisk(paths.aside)
+        lock = disk.lock(paths.lock)
+        try:
+            settings = _with_present_sizes(settings, disk, paths)
+            store = cls(paths, settings, disk, lock, store_host, now_ms, file_time)
+            store._recover(now_ms)
+        except BaseException:
+            lock.release()
+            raise
+        return store
+
+    def _recover(self, now_ms: int) -> None:
+        disk, paths = self._disk, self._paths
+        disk.remove_folder(paths.aside)
+        clean = disk.read(paths.abort) is None
+        checkpoint = Checkpoint.read(disk, paths.checkpoint)
+        recovery = Recovery(
+            disk,
+            self.log,
+            self.queues,
+            self.index,
+            self._dispatcher,
+            checkpoint,
+            read_clean_stop(disk, paths.clean_stop),
+            clean,
+            self._settings.check_crc,
+        )
+        self.report = recovery.run()
+        self.dispatched = self._dirty_since = self.log.end
+        log.info("%s", self.report)
+        for damage in self.report.damage:
+            log.error("damaged: %s", damage)
+        disk.replace(paths.abort, str(os.getpid()).encode())
+        disk.remove(paths.clean_stop)
+        disk.sync_folder(paths.root)
+        if not self.report.hinted:
+            self.flush(now_ms)
+
+    def close(self, now_ms: int) -> None:
+        """Everything safe, no `abort` left. Raises OSError if that can't be had; the store is closed all the same."""
+        try:
+            # Jobs that nobody will give back any more are void: what they did is done again.
+            self._log_job = self._queue_job = self._spare_job = self._mend_job = None
+            if self.log.failed is not None:
+                mend = MendLog(self.log.segments, self.log.doubtful_segments())
+                mend.run()
+                self._log_mended(mend, now_ms)
+            self.flush(now_ms)
+            if not self._queues_doubtful:
+                self._write_clean_stop()
+                self._disk.remove(self._paths.abort)
+                self._disk.sync_folder(self._paths.root)
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of all files without making anything safe, as a crash would."""
+        self.queues.close()
+        if self.index is not None:
+            self.index.close()
+        self.log.close()
+        self._lock.release()
+
+    def _write_clean_stop(self) -> None:
+        checkpoint = Checkpoint.read(self._disk, self._paths.checkpoint)
+        stop = CleanStop(
+            checkpoint=checkpoint.fingerprint,
+            log_end=self.log.end,
+            last_record=self._last_record,
+            queues=sum(1 for _ in self.queues.names()),
+            index=[] if self.index is None else self.index.names,
+        )
+        self._disk.replace(self._paths.clean_stop, msgspec.json.encode(stop))
+
+    # ── Writing ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def append(self, messages: Sequence[NewMessage], now_ms: int, *, together: bool = False) -> list[Appended]:
+        """Append messages, in order; `together`: into one segment. They are written, and neither safe nor visible.
+
+        Raises IllegalMessageError for the first one that breaks a limit; DiskFullError, DiskFailedError. With
+        `together` nothing is appended then, otherwise those before it are.
+        """
+        commit_log = self.log
+        stored_ms = max(now_ms, commit_log.stored_ms)
+        if together:
+            self._make_room(messages)
+        done: list[Appended] = []
+        for message in messages:
+            topic = self._topics.get(message.topic)
+            if topic is None:
+                topic = self._topics[message.topic] = message.topic.encode()
+            commit_log.check(message, topic)
+            properties = message.properties
+            if b"\0" in properties:
+                properties = with_room_for_crc(properties)
+            queue = self.queues.ensure(message.topic, message.queue_id)
+            queue_offset = queue.next_offset if message.sys_flag & 0xC in (0, 8) else 0
+            offset = commit_log.append(message, topic, properties, queue_offset, stored_ms)
+            if properties is not message.properties:
+                commit_log.seal(offset)  # zeros mark what a crash lost, unless a CRC vouches for them: torn.py
+            if message.sys_flag & 0xC in (0, 8):
+                queue.next_offset = queue_offset + 1
+            self._last_record = offset
+            done.append(Appended(offset, queue_offset, stored_ms, commit_log.end - offset))
+        return done
+
+    def _make_room(self, messages: Iterable[NewMessage]) -> None:
+        size = 0
+        for message in messages:
+            topic = message.topic.encode()
+            self.log.check(message, topic)
+            size += self.log.size_of(message, topic, message.properties) + RECORD_CRC_SIZE + 1
+        self.log.make_room(size)
+
+    def dispatch(self) -> None:
+        """Make what was appended visible to readers: all of it, or under SYNC_FLUSH what is safe.
+
+        Raises DiskFullError: queues have no room; the next call goes on from there.
+        """
+        commit_log = self.log
+        limit = commit_log.end if self._settings.flush_mode is FlushMode.ASYNC else commit_log.flushed
+        if self.confirm is not None:
+            limit = min(limit, self.confirm)
+        file_size = commit_log.segments.file_size
+        while self.dispatched < limit:
+            base = self.dispatched - self.dispatched % file_size
+            stop = min(limit - base, file_size)
+            buffer = commit_log.segments.file(self.dispatched).buffer
+            scanner = self._dispatcher.run(buffer, self.dispatched - base, stop, base, crc=False)
+            found = scanner.step()
+            self.dispatched = base + scanner.at
+            if found == Found.FILLER:
+                self.dispatched = base + file_size
+            elif self.dispatched < limit:
+                raise StoreError(
+                    f"{commit_log.segments.path(base)} at {scanner.at}: {scanner.reason}; the log ends at {limit}"
+                )
+
+    # ── Safety ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def when_safe(self, upto: int, token: Hashable, now_ms: int) -> bool:
+        """Is the log safe up to here? If not, `finished` or `late` will name the token."""
+        if self.log.flushed >= upto:
+            return True
+        self._waiters.add(upto, now_ms + self._settings.sync_flush_timeout_ms, token)
+        return False
+
+    def late(self, now_ms: int) -> list[Hashable]:
+        """Tokens whose time is over: stored, and not known to be safe (FLUSH_DISK_TIMEOUT)."""
+        return self._waiters.expired(now_ms)
+
+    def jobs(self, now_ms: int) -> list[Job]:
+        """Jobs that are due now, for a worker; each is to be given back by `finished`."""
+        due: list[Job] = []
+        commit_log = self.log
+        start = commit_log.wants_spare()
+        if self._spare_job is None and start is not None:
+            self._spare_job = PrepareSegment(commit_log.segments, start, self._settings.warm_segments)
+            due.append(self._spare_job)
+        dirty = commit_log.end - commit_log.flushed
+        if commit_log.failed is not None:
+            if self._log_job is None and self._mend_job is None and now_ms >= self._mend_after_ms:
+                self._mend_job = MendLog(commit_log.segments, commit_log.doubtful_segments())
+                due.append(self._mend_job)
+        elif self._log_job is None and self._clock.log_is_due(dirty, now_ms, awaited=len(self._waiters) > 0):
+            self._log_job = SyncLog(*commit_log.sync_target())
+            due.append(self._log_job)
+        if (
+            self._queue_job is None
+            and not self._queues_doubtful
+            and self._clock.queues_are_due(self.dispatched - self._dirty_since, now_ms)
+        ):
+            self._queue_job = self._sync_queues()
+            due.append(self._queue_job)
+        return due
+
+    def finished(self, job: Job, now_ms: int) -> list[Hashable]:
+        """A job is done: tokens that may be answered, because what they waited for is safe."""
+        match job:
+            case SyncLog():
+                self._log_job = None
+                return self._log_synced(job, now_ms)
+            case MendLog():
+                self._mend_job = None
+                return self._log_mended(job, now_ms)
+            case SyncQueues():
+                self._queue_job = None
+                self._queues_synced(job, now_ms)
+            case PrepareSegment():
+                self._spare_job = None
+                if job.file is not None:
+                    self.log.give_spare(job.start, job.file)
+                elif job.error is not None:
+                    log.warning("no segment prepared: %s", job.error)
+            case _:
+                assert_never(job)
+        return []
+
+    def _log_synced(self, job: SyncLog, now_ms: int) -> list[Hashable]:
+        if job.error is not None:
+            self.log.sync_failed(job.error)
+            log.error("%s", self.log.failed)
+            return []
+        self.log.synced(job.upto, job.stored_ms)
+        self._clock.log_was_synced(now_ms)
+        return self._waiters.safe(self.log.flushed)
+
+    def _log_mended(self, job: MendLog, now_ms: int) -> list[Hashable]:
+        """What a failed sync made doubtful is in new files now, or still is not."""
+        if job.error is not None:
+            self._mend_after_ms = now_ms + MEND_INTERVAL_MS
+            log.error("the log still can't be written: %s", job.error)
+            return []
+        self.log.mended(job.files)
+        log.warning("the log is written anew, safe up to %d: writing goes on", self.log.flushed)
+        return self._waiters.safe(self.log.flushed)
+
+    def _sync_queues(self) -> SyncQueues:
+        """Queues may be synced at any time, but the checkpoint may only speak of log that is safe, too."""
+        files = [file for queue in self.queues.opened() for file in queue.dirty_files()]
+        index_ms = 0
+        if self.index is not None:
+            files += self.index.dirty_files()
+            index_ms = self.index.end_ms
+        self._dirty_since = self.dispatched
+        checkpoint = Checkpoint(
+            physical_ms=self.log.flushed_ms,
+            logical_ms=min(self._dispatcher.stored_ms, self.log.flushed_ms),
+            index_ms=min(index_ms, self.log.flushed_ms),
+            logical_physical=min(self.dispatched, self.log.flushed),
+        )
+        return SyncQueues(self._disk, files, self._paths.checkpoint, checkpoint.encode())
+
+    def _queues_synced(self, job: SyncQueues, now_ms: int) -> None:
+        if job.error is not None:
+            # They are rebuilt from the log, if it comes to that: it is enough that the checkpoint never speaks of what
+            # was lost here, and that `abort` stays.
+            log.error("queues or index could not be synced, the next start will rebuild them: %s", job.error)
+            self._queues_doubtful = True
+            return
+        self._clock.queues_were_synced(now_ms)
+
+    def flush(self, now_ms: int) -> list[Hashable]:
+        """Make everything safe now, in this thread. Tokens that may be answered. Raises OSError."""
+        job = SyncLog(*self.log.sync_target())
+        job.run()
+        tokens = self._log_synced(job, now_ms)
+        if job.error is not None:
+            raise job.error
+        self.dispatch()
+        if self._queues_doubtful:
+            return tokens
+        queue_job = self._sync_queues()
+        queue_job.run()
+        self._queues_synced(queue_job, now_ms)
+        if queue_job.error is not None:
+            raise queue_job.error
+        return tokens
+
+
+def _with_present_sizes(settings: StoreSettings, disk: Disk, paths: Paths) -> StoreSettings:
+    """Sizes of files that are there win."""
+    sizes = [size for size in disk.files(paths.commit_log).values() if size]
+    if sizes:
+        settings = replace(settings, commit_log_file_size=max(sizes))
+    for topic in disk.folders(paths.queues):
+        for queue_id in disk.folders(paths.queues / topic):
+            present = [size for size in disk.files(paths.queues / topic / queue_id).values() if size]
+            if present:
+                return replace(settings, queue_file_entries=max(present) // 20)
+    return settings

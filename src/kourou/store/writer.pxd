@@ -1,0 +1,74 @@
+# The C form of writer.py, for modules that are compiled.
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+
+cdef inline void _put32(uint8_t* p, int value) noexcept nogil:
+    cdef uint32_t v = <uint32_t>value
+    p[0] = <uint8_t>(v >> 24)
+    p[1] = <uint8_t>(v >> 16)
+    p[2] = <uint8_t>(v >> 8)
+    p[3] = <uint8_t>v
+
+
+cdef inline void _put64(uint8_t* p, long long value) noexcept nogil:
+    _put32(p, <int>(<uint64_t>value >> 32))
+    _put32(p + 4, <int>(<uint64_t>value & 0xFFFFFFFF))
+
+
+cdef inline uint8_t* _put(uint8_t* p, bytes data) noexcept:
+    memcpy(p, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+    return p + PyBytes_GET_SIZE(data)
+
+
+cdef inline void write_record(
+    unsigned char[::1] view,
+    Py_ssize_t at,
+    int size,
+    int magic,
+    int body_crc,
+    int queue_id,
+    int flag,
+    long long queue_offset,
+    long long physical_offset,
+    int sys_flag,
+    long long born_ms,
+    bytes born_host,
+    long long stored_ms,
+    bytes store_host,
+    int reconsume_times,
+    long long prepared_offset,
+    bytes body,
+    bytes topic,
+    bytes properties,
+) noexcept:
+    cdef uint8_t* p = &view[at]
+    cdef Py_ssize_t count
+    _put32(p, size)
+    _put32(p + 4, magic)
+    _put32(p + 8, body_crc)
+    _put32(p + 12, queue_id)
+    _put32(p + 16, flag)
+    _put64(p + 20, queue_offset)
+    _put64(p + 28, physical_offset)
+    _put32(p + 36, sys_flag)
+    _put64(p + 40, born_ms)
+    p = _put(p + 48, born_host)
+    _put64(p, stored_ms)
+    p = _put(p + 8, store_host)
+    _put32(p, reconsume_times)
+    _put64(p + 4, prepared_offset)
+    _put32(p + 12, <int>PyBytes_GET_SIZE(body))
+    p = _put(p + 16, body)
+    count = PyBytes_GET_SIZE(topic)
+    if count > 127:
+        p[0] = <uint8_t>(count >> 8)
+        p += 1
+    p[0] = <uint8_t>count
+    p = _put(p + 1, topic)
+    count = PyBytes_GET_SIZE(properties)
+    p[0] = <uint8_t>(count >> 8)
+    p[1] = <uint8_t>count
+    _put(p + 2, properties)
