@@ -27,8 +27,8 @@ from kourou.protocol.record import (
     MAGIC_V2,
     RECORD_CRC_SIZE,
     RECORD_SIZE_MIN,
-    encode_filler,
     crc_property,
+    encode_filler,
 )
 from kourou.store import writer
 from kourou.store.disk import Disk, File
