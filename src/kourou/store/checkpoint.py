@@ -1,0 +1,124 @@
+"""The checkpoint: up to when the parts of a store are safe on the disk; and `abort`, the sign of a run that never ended.
+
+    0          8         16        24                 32              40                48        4096
+    │ log ms   │ queues  │ index   │ master's flushed │ confirm offset│ queues' log end │ zeros … │
+
+Six big-endian integers, the rest of the page is zero. The first three are store times: every record up to that time is
+safe in the commit log, in the queues, in the index. Recovery begins where all of it was safe, so a checkpoint may lag
+behind the truth but must never run ahead of it.
+
+Java overwrites the file in place; here it is replaced, so that a crash leaves the old values or the new ones. One that
+is missing, short or makes no sense costs time and no message: it reads as all zeros, and recovery walks the whole log.
+
+Java: StoreCheckpoint.
+"""
+
+import logging
+import struct
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from kourou.store.disk import Disk
+
+log = logging.getLogger(__name__)
+
+FILE_SIZE = 4096
+
+RECOVERY_MARGIN_MS = 3_000
+"""How far before the checkpoint recovery begins: two records of the same time may lie on both sides of a sync."""
+
+_VALUES = struct.Struct(">6q")
+_LATEST_MS = 2**42  # in the year 2109: a time beyond it is garbage
+_NOT_KNOWN = -1  # what Java has for an offset that was never set
+
+
+class Checkpoint(msgspec.Struct, frozen=True, gc=False):
+    """The values. `problem` says why they are zeros although there was a file."""
+
+    physical_ms: int = 0
+    """Store time of the last record that is safe in the commit log."""
+    logical_ms: int = 0
+    """Store time of the last record that is safe in the queues."""
+    index_ms: int = 0
+    """Store time of the last record that is safe in the index."""
+    master_flushed: int = 0
+    """On a slave: the log offset up to which its master is safe."""
+    confirm: int = 0
+    """The log offset up to which enough replicas have the log."""
+    logical_physical: int = 0
+    """The log offset up to which the queues are safe. Releases before 5.4 leave it 0."""
+    problem: str | None = None
+
+    @classmethod
+    def read(cls, disk: Disk, path: Path) -> Self:
+        """The checkpoint in a file. Zeros if it is missing, or is none. Raises OSError if it can't be read."""
+        content = disk.read(path)
+        if content is None:
+            return cls()
+        checkpoint = cls.decode(content)
+        if checkpoint.problem:
+            log.warning("%s: %s; recovery will walk the whole log", path, checkpoint.problem)
+        return checkpoint
+
+    @classmethod
+    def decode(cls, content: bytes) -> Self:
+        """The checkpoint in these bytes. Never raises: see `problem`."""
+        if len(content) < _VALUES.size:
+            return cls(problem=f"{len(content)} bytes are too short for a checkpoint")
+        values = _VALUES.unpack_from(content)
+        if not all(0 <= time_ms < _LATEST_MS for time_ms in values[:3]):
+            return cls(problem=f"the times {values[:3]} make no sense")
+        if min(values[3:]) < _NOT_KNOWN:
+            return cls(problem=f"the offsets {values[3:]} make no sense")
+        return cls(*values)
+
+    def encode(self) -> bytes:
+        """The content of the file."""
+        return self._packed().ljust(FILE_SIZE, b"\0")
+
+    def write(self, disk: Disk, path: Path) -> None:
+        """Replace the file. Raises OSError; the old one is then still there."""
+        disk.replace(path, self.encode())
+
+    @property
+    def fingerprint(self) -> str:
+        """The values in hex: another broker that ran on the store since has changed them."""
+        return self._packed().hex()
+
+    @property
+    def recovery_ms(self) -> int:
+        """Records stored at or before this time are safe in the log and in the queues."""
+        return max(0, min(self.physical_ms, self.logical_ms) - RECOVERY_MARGIN_MS)
+
+    @property
+    def recovery_with_index_ms(self) -> int:
+        """The same for the index, too."""
+        return min(self.recovery_ms, self.index_ms)
+
+    def _packed(self) -> bytes:
+        return _VALUES.pack(
+            self.physical_ms, self.logical_ms, self.index_ms, self.master_flushed, self.confirm, self.logical_physical
+        )
+
+
+class AbortMarker:
+    """A file that is there while a broker runs. Found at a start, it says that the last run did not end cleanly."""
+
+    def __init__(self, disk: Disk, path: Path) -> None:
+        self._disk = disk
+        self._path = path
+
+    def exists(self) -> bool:
+        """Raises OSError if that can't be said."""
+        return self._disk.read(self._path) is not None
+
+    def create(self, pid: int) -> None:
+        """Safe on return. Raises OSError."""
+        self._disk.replace(self._path, str(pid).encode())
+
+    def remove(self) -> None:
+        """Safe on return. Raises OSError; the marker may be back after a crash then, which costs a recovery."""
+        self._disk.remove(self._path)
+        self._disk.sync_folder(self._path.parent)
