@@ -103,6 +103,12 @@ def test_route_has_defaults_and_leaves_out_nulls() -> None:
     assert bodies.TopicRouteData().encode() == b'{"queueDatas":[],"brokerDatas":[],"filterServerTable":{}}'
 
 
+def test_defaults_are_not_shared() -> None:
+    first, second = bodies.RegisterBrokerBody(), bodies.RegisterBrokerBody()
+    first.topic_config_serialize_wrapper.topic_config_table["T"] = bodies.TopicConfig()
+    assert second == bodies.RegisterBrokerBody()
+
+
 def test_broker_ids_are_bare_numbers_or_quoted_in_standard_form() -> None:
     broker = bodies.BrokerData(cluster="c", broker_name="b", broker_addrs={0: "h:1", 1: "h:2"})
     assert b'"brokerAddrs":{0:"h:1",1:"h:2"}' in broker.encode()

@@ -37,7 +37,7 @@ class HARuntimeInfo(Body):
     master_commit_log_max_offset: Int64 = always(0)
     in_sync_slave_nums: Int32 = always(0)
     ha_connection_info: list[HAConnectionRuntimeInfo] = always(list)
-    ha_client_runtime_info: HAClientRuntimeInfo = always(HAClientRuntimeInfo())
+    ha_client_runtime_info: HAClientRuntimeInfo = always(HAClientRuntimeInfo)
 
 
 class SyncStateSet(Body):

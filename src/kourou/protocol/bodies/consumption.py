@@ -71,7 +71,7 @@ class TimerMetricsSerializeWrapper(Body):
     """What waits in the timer, by topic."""
 
     timing_count: dict[str, TimerMetric] = always(dict)
-    data_version: DataVersion = always(DataVersion())
+    data_version: DataVersion = always(DataVersion)
 
 
 class QueryCorrectionOffsetBody(Body):

@@ -54,7 +54,7 @@ class SubscriptionGroupConfig(Body):
     consume_message_orderly: bool = always(False)
     retry_queue_nums: Int32 = always(1)
     retry_max_times: Int32 = always(16)
-    group_retry_policy: GroupRetryPolicy = always(GroupRetryPolicy())
+    group_retry_policy: GroupRetryPolicy = always(GroupRetryPolicy)
     broker_id: Int64 = always(0)
     which_broker_when_consume_slowly: Int64 = always(1)
     notify_consumer_ids_changed_enable: bool = always(True)
@@ -75,7 +75,7 @@ class SubscriptionGroupWrapper(Body):
 
     subscription_group_table: dict[str, SubscriptionGroupConfig] = always(dict)
     forbidden_table: dict[str, dict[str, Int32]] = always(dict)
-    data_version: DataVersion = always(DataVersion())
+    data_version: DataVersion = always(DataVersion)
 
 
 class GroupForbidden(Body):

@@ -83,7 +83,7 @@ class RegisterBrokerBody(Body):
     """
 
     topic_config_serialize_wrapper: TopicConfigAndMappingSerializeWrapper = always(
-        TopicConfigAndMappingSerializeWrapper()
+        TopicConfigAndMappingSerializeWrapper
     )
     filter_server_list: list[str] = always(list)
 

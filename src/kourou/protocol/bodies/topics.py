@@ -111,7 +111,7 @@ class TopicConfigSerializeWrapper(Body):
     """A broker's topics."""
 
     topic_config_table: dict[str, TopicConfig] = always(dict)
-    data_version: DataVersion = always(DataVersion())
+    data_version: DataVersion = always(DataVersion)
 
 
 class TopicConfigAndMappingSerializeWrapper(TopicConfigSerializeWrapper):
@@ -119,7 +119,7 @@ class TopicConfigAndMappingSerializeWrapper(TopicConfigSerializeWrapper):
 
     topic_queue_mapping_info_map: dict[str, TopicQueueMappingInfo] = always(dict)
     topic_queue_mapping_detail_map: dict[str, TopicQueueMappingDetail] = always(dict)
-    mapping_data_version: DataVersion = always(DataVersion())
+    mapping_data_version: DataVersion = always(DataVersion)
 
 
 class TopicConfigAndQueueMapping(TopicConfig):
@@ -132,7 +132,7 @@ class TopicQueueMappingSerializeWrapper(Body):
     """A broker's file of static mappings."""
 
     topic_queue_mapping_info_map: dict[str, TopicQueueMappingDetail] | None = None
-    data_version: DataVersion = always(DataVersion())
+    data_version: DataVersion = always(DataVersion)
 
 
 class CreateTopicListRequestBody(Body):

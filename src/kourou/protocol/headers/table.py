@@ -50,7 +50,8 @@ class Header(msgspec.Struct, frozen=True, rename="camel", gc=False):
         """
         if ext is None:
             ext = {}
-        # msgspec takes "1" for true, Java does not: that one spelling goes the slow way.
+        # msgspec takes "1" for true, Java does not: that one spelling goes the slow way. (It also takes "1.0" for 1,
+        # which nobody sends.)
         for key in (cls._plan or _make_plan(cls)).booleans:
             if ext.get(key) == "1":
                 return _decode_slowly(cls, ext)
