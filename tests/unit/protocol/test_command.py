@@ -39,13 +39,22 @@ class Codec(NamedTuple):
         return found
 
 
-@pytest.fixture(params=["plain", "compiled"])
+CODECS = {"plain": Codec(frame.split_plain, command.encode)}
+if _wire is not None:
+    CODECS["compiled"] = Codec(_wire.split, _wire.encode)
+
+
+@pytest.fixture(params=CODECS)
 def codec(request: pytest.FixtureRequest) -> Codec:
-    if request.param == "plain":
-        return Codec(frame.split_plain, command.encode)
-    if _wire is None:
-        pytest.skip("the compiled codec is not built, or KOUROU_PURE=1")
-    return Codec(_wire.split, _wire.encode)
+    return CODECS[request.param]
+
+
+@pytest.mark.skipif(
+    _wire is None, reason="the compiled codec is not built, or KOUROU_PURE=1: only the plain one is tested"
+)
+def test_both_codecs_are_tested() -> None:
+    assert list(CODECS) == ["plain", "compiled"]
+    assert frame.split is CODECS["compiled"].split
 
 
 def json_frame(header: bytes | str, body: bytes = b"") -> bytes:

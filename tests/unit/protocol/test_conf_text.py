@@ -1,7 +1,7 @@
 """Java's .properties text: the rules of java.util.Properties, and texts that survive both ways."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kourou.protocol import conf_text
@@ -63,11 +63,13 @@ def test_writing_what_can_be_read_again() -> None:
 readable = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 
 
+@settings(deadline=None)
 @given(st.dictionaries(readable, readable, max_size=5))
 def test_what_is_written_is_read_again(properties: dict[str, str]) -> None:
     assert conf_text.loads(conf_text.dumps_escaped(properties)) == properties
 
 
+@settings(deadline=None)
 @given(st.text(st.sampled_from("ab=: \t\f\n\r\\#!u0041d8🚀"), max_size=60))
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
