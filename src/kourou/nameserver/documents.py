@@ -28,6 +28,11 @@ class Document(Generic[T, Author]):
         """What the next change builds on."""
         return self._staged
 
+    @property
+    def is_settled(self) -> bool:
+        """What was staged is safe. Until then even who finds nothing to change must wait: it may be taken back."""
+        return self._writing is None
+
     def stage(self, value: T, author: Author) -> int | None:
         """A change. The version to write now, or None: a write is under way, and the change goes with the next."""
         self._staged = value

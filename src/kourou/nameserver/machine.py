@@ -13,6 +13,7 @@ Java: NamesrvController, DefaultRequestProcessor, ClientRequestProcessor, KVConf
 import logging
 import zlib
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
 from enum import Enum
 from typing import TypeAlias, assert_never
 
@@ -20,7 +21,7 @@ import msgspec
 
 from kourou.nameserver.documents import Document
 from kourou.nameserver.routes import Member, Notice, Registered, Routes
-from kourou.nameserver.settings import SettingError, Settings
+from kourou.nameserver.settings import GuardedSettingError, SettingError, Settings
 from kourou.protocol import bodies, conf_text, headers
 from kourou.protocol.bodies import KVTable, RegisterBrokerBody, TopicConfigAndMappingSerializeWrapper, TopicList
 from kourou.protocol.codes import CommandFlag, RequestCode, ResponseCode, Version
@@ -32,6 +33,9 @@ log = logging.getLogger(__name__)
 ORDER_TOPIC_NAMESPACE = "ORDER_TOPIC_CONFIG"
 KV_SIZE_MAX = 16 * 1024 * 1024
 """Bytes of the whole KV configuration as it is written: each change writes it anew."""
+
+ADVICE = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+"""What Apache adds; its tools print advice of their own after a remark that has none."""
 
 ZONE_NAME, ZONE_MODE = "__ZONE_NAME", "__ZONE_MODE"
 
@@ -130,9 +134,13 @@ class Refused(Exception):
 class NameServer:
     """All state of one name server. Several name servers share nothing."""
 
-    def __init__(self, settings: Settings, kv_config: KvTable, now_ms: int) -> None:
+    def __init__(
+        self, settings: Settings, kv_config: KvTable, now_ms: int, other_properties: Mapping[str, str] | None = None
+    ) -> None:
+        """`other_properties` stood in the settings' file and are kept when it is written anew."""
         self.routes = Routes()
         self._settings: Document[Settings, Asked] = Document(settings)
+        self._other_properties = dict(other_properties or {})
         self._kv: Document[KvTable, Asked] = Document(kv_config)
         self._started_ms = now_ms
         self._now_ms = now_ms
@@ -166,6 +174,14 @@ class NameServer:
     @property
     def settings(self) -> Settings:
         return self._settings.value
+
+    def bound(self, port: int) -> None:
+        """The port that is listened on, for the setting 0 means any. Before the first step."""
+        self._settings = Document(replace(self.settings, listen_port=port))
+
+    def check(self) -> None:
+        """Asserts the invariants of the tables; for tests, after any step."""
+        self.routes.check(self.settings, self._order_conf_of)
 
     def step(self, events: list[Event], now_ms: int) -> list[Effect]:
         """What follows from these events, in order."""
@@ -223,26 +239,26 @@ class NameServer:
         waited_ms = self._now_ms - self._started_ms
         if settings.need_wait_for_service and waited_ms < settings.wait_seconds_for_service * 1000:
             raise Refused(ResponseCode.SYSTEM_ERROR, "name server not ready")
-        order_conf = None
-        if settings.order_message_enable:
-            order_conf = self._kv.value.get(ORDER_TOPIC_NAMESPACE, {}).get(header.topic)
+        order_conf = self._order_conf_of(header.topic)
         standard = command.version >= Version.V4_9_4 or bool(header.accept_standard_json_only)
         body = self._zone_route(asked, header.topic, order_conf)
         if body is None:
             body = self.routes.encoded_route(header.topic, settings, order_conf, standard=standard)
         if body is None:
-            raise Refused(
-                ResponseCode.TOPIC_NOT_EXIST,
-                f"No topic route info in name server for the topic: {header.topic}\n"
-                "No broker has registered it here: create the topic, or check the name server address of its brokers.",
-            )
+            remark = f"No topic route info in name server for the topic: {header.topic}{ADVICE}"
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, remark)
         return command.answer(body=body)
+
+    def _order_conf_of(self, topic: str) -> str | None:
+        if not self.settings.order_message_enable:
+            return None
+        return self._kv.value.get(ORDER_TOPIC_NAMESPACE, {}).get(topic)
 
     def _zone_route(self, asked: Asked, topic: str, order_conf: str | None) -> bytes | None:
         """For a client that asks for its own zone: brokers there, and groups without a master wherever they are."""
         ext = asked.command.ext or {}
-        zone = ext.get(ZONE_NAME, "").strip()
-        if not zone or ext.get(ZONE_MODE, "").lower() != "true":
+        zone = ext.get(ZONE_NAME, "")
+        if not zone.strip() or ext.get(ZONE_MODE, "").lower() != "true":
             return None
         route = self.routes.route(topic, self.settings, order_conf)
         if route is None:
@@ -274,12 +290,13 @@ class NameServer:
     def _register_broker(self, asked: Asked) -> Command:
         command, ext = asked.command, asked.command.ext or {}
         header = headers.RegisterBroker.decode(ext)
-        member, zone = Member(header.cluster_name, header.broker_addr), ext.get(ZONE_NAME)
+        zone = ext.get(ZONE_NAME)
         fingerprint = hash((command.body, command.version, tuple(ext.items())))
-        if self.routes.unchanged(member, header.broker_name, header.broker_id, fingerprint):
-            done = self.routes.renew(member, header.broker_name, header.broker_id, asked.connection, self._now_ms)
+        if self.routes.unchanged(header, zone, fingerprint, self.settings):
+            done = self.routes.renew(header, asked.connection, self._now_ms)
         else:
             body = _registration(command, header)
+            member = Member(header.cluster_name, header.broker_addr)
             is_new = member not in self.routes.live
             done = self.routes.register(
                 header,
@@ -327,10 +344,10 @@ class NameServer:
     def _query_data_version(self, asked: Asked) -> Command:
         header = headers.QueryDataVersion.decode(asked.command.ext)
         member = Member(header.cluster_name, header.broker_addr)
-        theirs = bodies.DataVersion.decode(asked.command.body)
+        theirs = bodies.DataVersion.decode(asked.command.body) if asked.command.body else None
         ours = self.routes.version_of(member)
         self.routes.heartbeat(member, self._now_ms)
-        answer = headers.QueryDataVersionAnswer(changed=ours != theirs)
+        answer = headers.QueryDataVersionAnswer(changed=ours is None or ours != theirs)
         return asked.command.answer(ext=answer.encode(), body=b"" if ours is None else ours.encode())
 
     def _drop_silent(self) -> None:
@@ -341,10 +358,12 @@ class NameServer:
 
     def _drop(self, members: list[Member], why: str) -> None:
         if members:
-            self._leave([(member, self.routes.group_name_of(member) or "") for member in members], why)
+            self._leave([(member, None) for member in members], why)
 
-    def _leave(self, members: list[tuple[Member, str]], why: str) -> None:
-        for member, name in members:
+    def _leave(self, members: list[tuple[Member, str | None]], why: str) -> None:
+        for member, said in members:
+            live = self.routes.live.get(member)
+            name = ",".join(live.group_names) if live is not None else said
             log.info("broker removed name=%s address=%s cluster=%s: %s", name, member.address, member.cluster, why)
         for notice in self.routes.unregister(members, self.settings):
             self._tell(notice)
@@ -387,6 +406,8 @@ class NameServer:
     def _register_topic(self, asked: Asked) -> Command:
         topic = headers.RegisterTopicInNamesrv.decode(asked.command.ext).topic
         route = bodies.TopicRouteData.decode(asked.command.body)
+        if self.routes.is_full and topic not in self.routes.topics:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"{len(self.routes.topics)} topics are registered, the limit")
         if not self.routes.add_topic(topic, route.queue_datas):
             log.warning("topic not registered topic=%s: a broker of it is unknown, or there is none", topic)
         return asked.command.answer()
@@ -420,10 +441,12 @@ class NameServer:
     def _delete_kv(self, asked: Asked) -> Command | None:
         header = headers.DeleteKVConfig.decode(asked.command.ext)
         space = self._kv.staged.get(header.namespace, {})
-        if header.key not in space:
+        if header.key not in space and self._kv.is_settled:
             return asked.command.answer()
-        rest = {key: value for key, value in space.items() if key != header.key}
-        self._stage_kv({**self._kv.staged, header.namespace: rest}, asked)
+        table = self._kv.staged
+        if header.key in space:
+            table = {**table, header.namespace: {key: value for key, value in space.items() if key != header.key}}
+        self._stage_kv(table, asked)
         return None
 
     def _stage_kv(self, table: KvTable, asked: Asked) -> None:
@@ -454,7 +477,8 @@ class NameServer:
         return asked.command.answer(body=KVTable(table=space).encode())
 
     def _get_config(self, asked: Asked) -> Command:
-        return asked.command.answer(body=conf_text.dumps(self.settings.to_properties()).encode())
+        others = {key: value for key, value in self._other_properties.items() if not key.startswith("tls.")}
+        return asked.command.answer(body=conf_text.dumps({**others, **self.settings.to_properties()}).encode())
 
     def _update_config(self, asked: Asked) -> Command | None:
         try:
@@ -463,9 +487,11 @@ class NameServer:
             raise BodyError("the properties are not UTF-8 text") from None
         try:
             changed = self._settings.staged.with_request(wanted)
-        except SettingError as error:
+        except GuardedSettingError as error:
             raise Refused(ResponseCode.NO_PERMISSION, str(error)) from None
-        if changed == self._settings.staged:
+        except SettingError as error:
+            raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from None
+        if changed == self._settings.staged and self._settings.is_settled:
             return asked.command.answer()
         version = self._settings.stage(changed, asked)
         if version is not None:
@@ -473,8 +499,8 @@ class NameServer:
         return None
 
     def _save_settings(self, version: int) -> None:
-        text = conf_text.dumps_escaped(self._settings.staged.to_properties())
-        self._effects.append(Save(Kept.SETTINGS, version, text))
+        properties = {**self._other_properties, **self._settings.staged.to_properties()}
+        self._effects.append(Save(Kept.SETTINGS, version, conf_text.dumps_escaped(properties)))
 
     def _saved(self, document: Kept, version: int) -> None:
         if document is Kept.KV_CONFIG:

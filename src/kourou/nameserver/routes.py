@@ -6,14 +6,17 @@ alive while it registers or sends heartbeats, on the connection it did so last.
 
 Invariants (`check` asserts them; the property tests call it after every step):
 - a broker group in `brokers` has at least one address, and is listed under its cluster;
+- each address in a group is that of a live member, which will take it away when it leaves;
 - no cluster and no topic is empty;
 - a topic's queues belong to groups in `brokers`;
 - an encoded route in the cache equals what would be encoded now.
 
+A registration that is refused leaves no trace; one that is outdated (`_is_outdated`) makes its sender a stranger.
+
 Java: RouteInfoManager.
 """
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -29,6 +32,7 @@ from kourou.protocol.bodies import (
     QueueData,
     RegisterBrokerBody,
     TopicConfig,
+    TopicConfigAndMappingSerializeWrapper,
     TopicList,
     TopicQueueMappingInfo,
     TopicRouteData,
@@ -41,6 +45,9 @@ BROKER_TIMEOUT_MS = 120_000
 BROKERS_MAX = 10_000
 TOPICS_MAX = 1_000_000
 """A name server for more than this is a mistake or an attack: registrations beyond it are refused."""
+
+ENCODED_SIZE_MAX = 64 * 1024 * 1024
+"""Bytes of encoded routes that are kept. Beyond it all are forgotten, and made again as they are asked for."""
 
 SYNC_MEMBER_TOPIC_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 
@@ -62,14 +69,15 @@ class Member(NamedTuple):
 class Live:
     """What is known of a broker process besides its address."""
 
-    group_name: str
+    group_names: tuple[str, ...]  # where its address may be listed; several only if it has changed its name
     seen_ms: int  # last registration, heartbeat or version query
     timeout_ms: int
     version: DataVersion  # of the topics it registered last
     connection: Hashable  # on which it did
     ha_address: str
-    fingerprint: int  # of the registration, see Routes.register
-    removals: int  # Routes._removals when all its topics were last applied
+    fingerprint: int  # of that registration, see Routes.unchanged
+    led: bool  # it spoke for its group then, so that its topics were applied
+    removals: int  # Routes._removals after that
 
 
 @dataclass(slots=True)
@@ -125,30 +133,37 @@ class Routes:
         self.filter_servers: dict[Member, list[str]] = {}
         self.mappings: dict[str, dict[str, TopicQueueMappingInfo]] = {}  # static topics
         self._encoded: dict[tuple[str, bool], bytes] = {}  # (topic, standard JSON?) -> route
+        self._encoded_size = 0  # at least their bytes: what a topic's new route replaces stays counted
         self._removals = 0  # counts every time that a topic lost a broker
+        self._mapping_count = 0  # in all of `mappings`
 
     # ── Registration ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def unchanged(self, member: Member, group_name: str, broker_id: int, fingerprint: int) -> bool:
-        """Is this, to the byte, what the member said last, and is all of it still in the tables?
+    def unchanged(self, header: headers.RegisterBroker, zone: str | None, fingerprint: int, settings: Settings) -> bool:
+        """Is this, to the byte, what the member said last, and would saying it again change nothing?
 
         Brokers repeat themselves every 30 seconds. A yes makes parsing thousands of topics again needless.
         """
-        live, group = self.live.get(member), self.brokers.get(group_name)
+        live = self.live.get(Member(header.cluster_name, header.broker_addr))
+        group = self.brokers.get(header.broker_name)
         return (
             live is not None
             and group is not None
             and live.fingerprint == fingerprint
             and live.removals == self._removals
-            and group.cluster == member.cluster
-            and group.addresses.get(broker_id) == member.address
+            and group.cluster == header.cluster_name
+            and group.addresses.get(header.broker_id) == header.broker_addr
+            and group.zone == zone
+            and group.acting_master == bool(header.enable_acting_master)
+            and (live.led or not _leads(header, group))
+            and not settings.delete_topic_with_broker_registration  # others may have added topics meanwhile
         )
 
-    def renew(self, member: Member, group_name: str, broker_id: int, connection: Hashable, now_ms: int) -> Registered:
+    def renew(self, header: headers.RegisterBroker, connection: Hashable, now_ms: int) -> Registered:
         """A registration that is `unchanged`."""
-        live = self.live[member]
+        live = self.live[Member(header.cluster_name, header.broker_addr)]
         live.seen_ms, live.connection = now_ms, connection
-        return self._registered(member.cluster, self.brokers[group_name], broker_id, None)
+        return self._registered(header, self.brokers[header.broker_name], None)
 
     def register(
         self,
@@ -166,11 +181,11 @@ class Routes:
         broker_id, wrapper = header.broker_id, body.topic_config_serialize_wrapper
         group = self.brokers.get(header.broker_name)
         addresses = {} if group is None else group.addresses
-        refusal = self._refusal(header, len(wrapper.topic_config_table), addresses)
+        refusal = self._refusal(header, wrapper, addresses)
         if refusal is not None:
-            return refusal
-        if self._older_than_present(member.cluster, addresses.get(broker_id), header.broker_addr, wrapper.data_version):
-            self.live.pop(member, None)
+            return Registered(refusal=f"register broker failed{refusal}")
+        if self._is_outdated(member, addresses.get(broker_id), wrapper.data_version):
+            self._remove([(member, header.broker_name)])
             return Registered()
 
         is_first = not addresses.get(broker_id)
@@ -184,45 +199,48 @@ class Routes:
         self._move_address(group, broker_id, header.broker_addr)
         group.addresses[broker_id] = header.broker_addr
 
-        is_prime_slave = (
-            header.enable_acting_master is not None and broker_id != MASTER_ID and broker_id == group.smallest_id
-        )
-        if broker_id == MASTER_ID or is_prime_slave:
-            read_only = is_prime_slave and group.acting_master
-            self._apply_topics(
-                group.name, member, wrapper.topic_config_table, wrapper.data_version, is_first, read_only
-            )
+        if leads := _leads(header, group):
+            live = self.live.get(member)
+            changed = is_first or live is None or live.version != wrapper.data_version
             self._forget_missing_topics(group.name, body, settings)
-            self._apply_mappings(wrapper.topic_queue_mapping_info_map)
+            self._apply_topics(group, wrapper.topic_config_table, changed, broker_id)
+            if changed:
+                self._apply_mappings(wrapper.topic_queue_mapping_info_map)
 
-        self._remember(member, header, wrapper.data_version, connection, fingerprint, now_ms)
+        self._remember(member, header, wrapper.data_version, connection, fingerprint, leads, now_ms)
         self._set_filter_servers(member, body.filter_server_list)
         if group.to_body() != before:
-            self._encoded.clear()
+            self.forget_encoded_routes()
         notice = None
-        if smallest_changed and settings.notify_min_broker_id_changed and group.acting_master:
+        if smallest_changed and settings.notify_min_broker_id_changed:
             notice = _notice(group, None, header.ha_server_addr)
-        return self._registered(member.cluster, group, broker_id, notice)
+        return self._registered(header, group, notice)
 
     def _refusal(
-        self, header: headers.RegisterBroker, topic_count: int, addresses: dict[int, str]
-    ) -> Registered | None:
-        if header.broker_id not in addresses and topic_count == 1:
-            # One topic is an addition to a registration, which must come first.
-            return Registered(refusal="register broker failed")
-        if header.broker_id not in addresses and len(self.live) >= BROKERS_MAX:
-            return Registered(refusal=f"register broker failed: {BROKERS_MAX} brokers are registered, the limit")
-        if len(self.topics) + topic_count > TOPICS_MAX:
-            others = sum(1 for queues in self.topics.values() if header.broker_name not in queues)
-            if others + topic_count > TOPICS_MAX:
-                return Registered(refusal=f"register broker failed: more than {TOPICS_MAX} topics, the limit")
+        self,
+        header: headers.RegisterBroker,
+        wrapper: TopicConfigAndMappingSerializeWrapper,
+        addresses: dict[int, str],
+    ) -> str | None:
+        """What to add to the refusal of a registration; None for one that can be accepted."""
+        topics, mappings = wrapper.topic_config_table, wrapper.topic_queue_mapping_info_map
+        if header.broker_id not in addresses and len(topics) == 1:
+            return ""  # one topic is an addition to a registration, which must come first
+        if len(self.live) >= BROKERS_MAX and Member(header.cluster_name, header.broker_addr) not in self.live:
+            return f": {BROKERS_MAX} brokers are registered, the limit"
+        if len(self.topics) + len(topics) > TOPICS_MAX:
+            new = {config.topic_name for config in topics.values()}.difference(self.topics)
+            if len(self.topics) + len(new) > TOPICS_MAX:
+                return f": more than {TOPICS_MAX} topics, the limit"
+        if self._mapping_count + len(mappings) > TOPICS_MAX:
+            return f": more than {TOPICS_MAX} mappings of static topics, the limit"
         return None
 
-    def _older_than_present(self, cluster: str, present: str | None, address: str, version: DataVersion) -> bool:
+    def _is_outdated(self, member: Member, present: str | None, version: DataVersion) -> bool:
         """Does another process hold this broker id with a newer state? Then the one that registers is a leftover."""
-        if not present or present == address:
+        if not present or present == member.address:
             return False
-        live = self.live.get(Member(cluster, present))
+        live = self.live.get(Member(member.cluster, present))
         return live is not None and live.version.state_version > version.state_version
 
     def _move_address(self, group: Group, broker_id: int, address: str) -> None:
@@ -230,30 +248,24 @@ class Routes:
         for other in [i for i, known in group.addresses.items() if known == address and i != broker_id]:
             del group.addresses[other]
 
-    def _apply_topics(
-        self,
-        group_name: str,
-        member: Member,
-        topics: dict[str, TopicConfig],
-        version: DataVersion,
-        is_first: bool,
-        read_only: bool,
-    ) -> None:
-        live = self.live.get(member)
-        changed = is_first or live is None or live.version != version
-        table = self.topics
+    def _apply_topics(self, group: Group, topics: dict[str, TopicConfig], changed: bool, broker_id: int) -> None:
+        """The topics of a group as its master or, read-only, the slave in its place tells them.
+
+        Those that are known already stay as they are unless the broker says that something has `changed`: so a wiped
+        write permission stays wiped.
+        """
+        group_name, table = group.name, self.topics
+        mask = ~_WRITE if group.acting_master and broker_id != MASTER_ID else ~0
         for config in topics.values():
             name = config.topic_name
             if name is None:
                 continue
             queues = table.get(name)
             if queues is None:
-                table[name] = {group_name: _queues(group_name, config, read_only)}
-                continue
-            present = queues.get(group_name)
-            if present is None or changed:
-                new = _queues(group_name, config, read_only)
-                if new != present:
+                table[name] = {group_name: _queues(group_name, config, mask)}
+            elif changed or group_name not in queues:
+                new = _queues(group_name, config, mask)
+                if new != queues.get(group_name):
                     queues[group_name] = new
                     self._forget_encoded(name)
 
@@ -261,12 +273,14 @@ class Routes:
         wrapper = body.topic_config_serialize_wrapper
         if settings.delete_topic_with_broker_registration and not wrapper.topic_queue_mapping_info_map:
             said = {config.topic_name for config in wrapper.topic_config_table.values()}
-            gone = [topic for topic, queues in self.topics.items() if group_name in queues and topic not in said]
-            self._remove_group_from(gone, group_name)
+            self._forget_topics([topic for topic in self.topics if topic not in said], {group_name})
 
     def _apply_mappings(self, mappings: dict[str, TopicQueueMappingInfo]) -> None:
         for topic, mapping in mappings.items():
-            self.mappings.setdefault(topic, {})[mapping.bname or ""] = mapping
+            by_broker = self.mappings.setdefault(topic, {})
+            self._mapping_count -= len(by_broker)
+            by_broker[mapping.bname or ""] = mapping
+            self._mapping_count += len(by_broker)
             self._forget_encoded(topic)
 
     def _set_filter_servers(self, member: Member, servers: list[str]) -> None:
@@ -275,7 +289,7 @@ class Routes:
         self.filter_servers[member] = servers
         if not servers:
             del self.filter_servers[member]
-        self._encoded.clear()
+        self.forget_encoded_routes()
 
     def _remember(
         self,
@@ -284,24 +298,29 @@ class Routes:
         version: DataVersion,
         connection: Hashable,
         fingerprint: int,
+        led: bool,
         now_ms: int,
     ) -> None:
         timeout_ms = header.heartbeat_timeout_millis
+        before = self.live.get(member)
+        names = (header.broker_name,)
         self.live[member] = Live(
-            group_name=header.broker_name,
+            group_names=names if before is None else tuple(dict.fromkeys(before.group_names + names)),
             seen_ms=now_ms,
             timeout_ms=BROKER_TIMEOUT_MS if timeout_ms is None else timeout_ms,
             version=version,
             connection=connection,
             ha_address=header.ha_server_addr,
             fingerprint=fingerprint,
+            led=led,
             removals=self._removals,
         )
 
-    def _registered(self, cluster: str, group: Group, broker_id: int, notice: Notice | None) -> Registered:
+    def _registered(self, header: headers.RegisterBroker, group: Group, notice: Notice | None) -> Registered:
         """What a slave must know of its master."""
         master = group.addresses.get(MASTER_ID)
-        live = self.live.get(Member(cluster, master)) if master and broker_id != MASTER_ID else None
+        is_slave = header.broker_id != MASTER_ID
+        live = self.live.get(Member(header.cluster_name, master)) if master and is_slave else None
         if live is None:
             return Registered(notice=notice)
         return Registered(master_address=master, master_ha_address=live.ha_address, notice=notice)
@@ -328,52 +347,59 @@ class Routes:
     def members_on(self, connection: Hashable) -> list[Member]:
         return [member for member, live in self.live.items() if live.connection == connection]
 
-    def group_name_of(self, member: Member) -> str | None:
-        live = self.live.get(member)
-        return None if live is None else live.group_name
+    def unregister(self, leaving: Iterable[tuple[Member, str | None]], settings: Settings) -> list[Notice]:
+        """Members leave all their groups, and the one they name. Whom to tell of groups that lost their smallest id."""
+        return [
+            _notice(group, address, None)
+            for group, address in self._remove(leaving)
+            if settings.notify_min_broker_id_changed and group.acting_master
+        ]
 
-    def unregister(self, members: Iterable[tuple[Member, str]], settings: Settings) -> list[Notice]:
-        """Members leave their groups. Whom to tell about groups that go on without their smallest id."""
-        removed: set[str] = set()
-        reduced: set[str] = set()
-        notices: list[Notice] = []
-        for member, group_name in members:
-            self.live.pop(member, None)
+    def _remove(self, leaving: Iterable[tuple[Member, str | None]]) -> list[tuple[Group, str]]:
+        """Take members out of all tables. The groups that go on without the address of their smallest id, and that."""
+        reduced: dict[str, str | None] = {}  # group name -> address of its smallest id, if that has left
+        for member, said in leaving:
+            live = self.live.pop(member, None)
             self._set_filter_servers(member, [])
-            group = self.brokers.get(group_name)
-            if group is None or member.address not in group.addresses.values():
-                continue
-            before = group.smallest_id
-            group.addresses = {i: address for i, address in group.addresses.items() if address != member.address}
-            if not group.addresses:
-                self._remove_group(group)
-                removed.add(group_name)
-                continue
-            reduced.add(group_name)
-            if group.smallest_id != before and settings.notify_min_broker_id_changed and group.acting_master:
-                notices.append(_notice(group, member.address, None))
-        for name in removed:
-            self._remove_group_from(self.topics, name)
-        for name in reduced - removed:
-            self._wipe_if_masterless(self.brokers[name])
-        if removed or reduced:
-            self._encoded.clear()
-        return notices
+            names = () if live is None else live.group_names
+            for name in names if said is None or said in names else (*names, said):
+                group = self.brokers.get(name)
+                if group is not None and member.address in group.addresses.values():
+                    was_smallest = group.addresses[group.smallest_id] == member.address
+                    reduced[name] = member.address if was_smallest else reduced.get(name)
+                    self._remove_address(group, member.address)
+        if not reduced:
+            return []
+        self._forget_topics(self.topics, {name for name in reduced if name not in self.brokers})
+        left = [(self.brokers[name], address) for name, address in reduced.items() if name in self.brokers]
+        for group, _ in left:
+            self._wipe_if_masterless(group)
+        self.forget_encoded_routes()
+        return [(group, address) for group, address in left if address is not None]
 
-    def _remove_group(self, group: Group) -> None:
+    def _remove_address(self, group: Group, address: str) -> None:
+        for broker_id in [i for i, known in group.addresses.items() if known == address]:
+            del group.addresses[broker_id]
+        if group.addresses:
+            return
         del self.brokers[group.name]
         for cluster in [name for name, groups in self.clusters.items() if group.name in groups]:
             self.clusters[cluster].discard(group.name)
             if not self.clusters[cluster]:
                 del self.clusters[cluster]
 
-    def _remove_group_from(self, topics: Iterable[str], group_name: str) -> None:
-        for topic in list(topics):
+    def _forget_topics(self, topics: Iterable[str], group_names: Set[str]) -> None:
+        """These groups serve these topics no more."""
+        if not group_names:
+            return
+        for topic in [topic for topic in topics if not group_names.isdisjoint(self.topics.get(topic, ()))]:
             queues = self.topics[topic]
-            if queues.pop(group_name, None) is not None:
-                self._removals += 1
-                if not queues:
-                    del self.topics[topic]
+            for name in group_names & queues.keys():
+                del queues[name]
+            if not queues:
+                del self.topics[topic]
+            self._removals += 1
+            self._forget_encoded(topic)
 
     def _wipe_if_masterless(self, group: Group) -> None:
         """With its master gone, a group whose slave stands in can be read and not written."""
@@ -397,8 +423,13 @@ class Routes:
             if present is not None:
                 queues[group_name] = replace(present, perm=change(present.perm))
                 count += 1
-        self._encoded.clear()
+        self.forget_encoded_routes()
         return count
+
+    @property
+    def is_full(self) -> bool:
+        """No room for another topic."""
+        return len(self.topics) >= TOPICS_MAX
 
     def add_topic(self, topic: str, queues: list[QueueData]) -> bool:
         """A topic without its broker's word. False if it names a group that is not here, and nothing changes."""
@@ -410,19 +441,17 @@ class Routes:
 
     def delete_topic(self, topic: str, cluster: str | None) -> None:
         """Forget a topic, in one cluster or everywhere. It comes back when a broker that has it registers."""
-        groups = list(self.topics.get(topic, ())) if not cluster else self.clusters.get(cluster, set())
-        for group_name in list(groups):
-            if topic in self.topics:
-                self._remove_group_from([topic], group_name)
-        self._forget_encoded(topic)
+        groups = self.clusters.get(cluster, set()) if cluster else self.brokers.keys()
+        self._forget_topics([topic], groups)
 
     def _forget_encoded(self, topic: str) -> None:
         self._encoded.pop((topic, True), None)
         self._encoded.pop((topic, False), None)
 
     def forget_encoded_routes(self) -> None:
-        """A setting or an order configuration that routes contain has changed."""
+        """Something that many routes contain has changed."""
         self._encoded.clear()
+        self._encoded_size = 0
 
     # ── Answers ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -434,7 +463,10 @@ class Routes:
             if route is None:
                 return None
             encoded = route.encode(standard=standard)
+            if self._encoded_size + len(encoded) > ENCODED_SIZE_MAX:
+                self.forget_encoded_routes()
             self._encoded[topic, standard] = encoded
+            self._encoded_size += len(encoded)
         return encoded
 
     def route(self, topic: str, settings: Settings, order_conf: str | None) -> TopicRouteData | None:
@@ -496,23 +528,37 @@ class Routes:
 
     # ── Invariants ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def check(self) -> None:
+    def check(self, settings: Settings, order_conf_of: Callable[[str], str | None]) -> None:
         """Asserts what the module's text promises."""
         for name, group in self.brokers.items():
             assert group.name == name and group.addresses, f"group {name} has no address"
             assert name in self.clusters.get(group.cluster, ()), f"group {name} is missing in {group.cluster}"
+            members = {member.address for member, live in self.live.items() if name in live.group_names}
+            assert members.issuperset(group.addresses.values()), f"group {name} has dead members {group.addresses}"
         for cluster, groups in self.clusters.items():
             assert groups and groups <= self.brokers.keys(), f"cluster {cluster} has wrong groups {groups}"
         for topic, queues in self.topics.items():
             assert queues and queues.keys() <= self.brokers.keys(), f"topic {topic} is on {list(queues)}"
+        for (topic, standard), encoded in self._encoded.items():
+            route = self.route(topic, settings, order_conf_of(topic))
+            assert route is not None and route.encode(standard=standard) == encoded, f"outdated route of {topic}"
+        assert self._encoded_size >= sum(map(len, self._encoded.values()))
+        assert self._mapping_count == sum(map(len, self.mappings.values()))
 
 
-def _queues(group_name: str, config: TopicConfig, read_only: bool) -> QueueData:
+def _leads(header: headers.RegisterBroker, group: Group) -> bool:
+    """Does this member speak for its group: as master or, since 5.0, as slave with the smallest id of all?"""
+    if header.broker_id == MASTER_ID:
+        return True
+    return header.enable_acting_master is not None and header.broker_id == group.smallest_id
+
+
+def _queues(group_name: str, config: TopicConfig, perm_mask: int) -> QueueData:
     return QueueData(
         broker_name=group_name,
         read_queue_nums=config.read_queue_nums,
         write_queue_nums=config.write_queue_nums,
-        perm=config.perm & ~_WRITE if read_only else config.perm,
+        perm=config.perm & perm_mask,
         topic_sys_flag=config.topic_sys_flag,
     )
 

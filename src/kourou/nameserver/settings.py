@@ -15,7 +15,15 @@ from kourou.protocol.errors import KourouError
 
 
 class SettingError(KourouError):
-    """A setting that is unknown, has a value of the wrong type, or may not be changed this way."""
+    """A setting that is unknown, or has a value of the wrong type."""
+
+
+class GuardedSettingError(SettingError):
+    """A setting that no request may change."""
+
+
+ALWAYS_GUARDED = ("configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome")
+"""What Apache never lets a request change, whatever `configBlackList` says."""
 
 
 def _setting(default: Any, *, hot: bool = False, used: bool = True) -> Any:
@@ -93,10 +101,22 @@ class Settings:
         for key in properties:
             name = _NAME_OF_KEY.get(key)
             if name is None:
-                raise SettingError(f"{key} is no setting of a name server; getNamesrvConfig lists them")
-            if name not in _HOT_NAMES or key in self.config_black_list.split(";"):
-                raise SettingError(f"Can not update config in black list. {key} is changed in the file, by a restart")
+                raise SettingError(f"{key} is no setting of a name server; getNamesrvConfig lists them all")
+            if key in ALWAYS_GUARDED or key in self.config_black_list.split(";"):
+                raise GuardedSettingError("Can not update config in black list.")
+            if name not in _HOT_NAMES:
+                raise GuardedSettingError(f"{key} can't change while the server runs: change the file, and restart")
         return self.with_properties(properties)
+
+
+def hot_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Those of the properties that requests may change: no path, port or address is among them."""
+    return {key: value for key, value in properties.items() if _NAME_OF_KEY.get(key) in _HOT_NAMES}
+
+
+def other_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Those that are no settings of a name server. A file that is written anew keeps them: TLS has its keys there."""
+    return {key: value for key, value in properties.items() if key not in _NAME_OF_KEY}
 
 
 def unknown_keys(properties: Mapping[str, str]) -> list[str]:
