@@ -18,6 +18,9 @@ class Kind(Enum):
     GO = "Go v2"
 
 
+# A Java consumer may lose its first pull, and asks again only after half a minute.
+PATIENCE_S = 100
+
 JAVA_OPTIONS = {
     Kind.JAVA: [],
     Kind.JAVA_BINARY: ["-Drocketmq.serialize.type=ROCKETMQ"],
@@ -27,7 +30,7 @@ JAVA_OPTIONS = {
 
 
 class Client:
-    """One client process: a producer, and as many consumers as are asked to receive."""
+    """One client process: a producer, and as many consumers as groups were subscribed."""
 
     def __init__(self, kind: Kind, name_servers: str, home: Path) -> None:
         self._talker = Talker(_command(kind, name_servers, home), home)
@@ -37,9 +40,13 @@ class Client:
         """Sends the bodies `prefix-0`, `prefix-1` …"""
         assert self._ask(f"send {topic} {prefix} {count}") == [str(count)]
 
-    def receive(self, topic: str, group: str, count: int, seconds: int = 40) -> list[str]:
-        """Bodies that a new consumer of the group gets, from the first of the topic on."""
-        return self._ask(f"receive {topic} {group} {count} {seconds}")
+    def subscribe(self, topic: str, group: str) -> None:
+        """Starts a consumer, from the first message of the topic on."""
+        assert self._ask(f"subscribe {topic} {group}") == [group]
+
+    def receive(self, group: str, count: int, seconds: int = PATIENCE_S) -> list[str]:
+        """The next bodies that the group's consumer got: fewer than `count` only if the time is up."""
+        return self._ask(f"receive {group} {count} {seconds}")
 
     def stop(self) -> None:
         self._talker.stop()

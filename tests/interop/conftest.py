@@ -1,8 +1,8 @@
 """The worlds in which the tests happen: a name server under test and a real broker that registers with it.
 
-Two worlds stand side by side for the whole session, the reference with Apache's name server and the candidate with ours;
-a test that takes `world` runs once in each. A tool that is missing skips the tests that need it, with the reason; with
-KOUROU_REQUIRE_INTEROP=1 it fails them.
+Two worlds stand side by side for the whole session, the reference with Apache's name server and the candidate with
+ours; a test that takes `world` runs once in each. A tool that is missing skips the tests that need it, with the reason;
+with KOUROU_REQUIRE_INTEROP=1 it fails them.
 
 KOUROU_INTEROP_CANDIDATE=apache puts a second name server of Apache's in our place: what then fails is the test's fault.
 """
@@ -17,20 +17,23 @@ import pytest
 
 from .clients import Client, Kind
 from .mqadmin import MqAdmin
+from .processes import wait_for
 from .servers import ApacheBroker, ApacheNameServer, KourouNameServer, NameServer
-from .toolchain import MissingToolError
+from .toolchain import MissingToolError, prepare
 
 REQUIRED = os.environ.get("KOUROU_REQUIRE_INTEROP") == "1"
 CANDIDATE = ApacheNameServer if os.environ.get("KOUROU_INTEROP_CANDIDATE") == "apache" else KourouNameServer
 
 Need = Callable[[], AbstractContextManager[None]]
+StartBroker = Callable[..., ApacheBroker]
+StartClient = Callable[[Kind, str], Client]
+StartNameServer = Callable[[str], NameServer]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents:
-            item.add_marker("interop")
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Fetching what is missing takes longer than a test may; so it happens before them."""
+    if any(item.get_closest_marker("interop") for item in session.items) and not session.config.option.collectonly:
+        prepare()
 
 
 @contextmanager
@@ -64,17 +67,23 @@ class World:
     broker: ApacheBroker
     admin: MqAdmin
     homes: Path
-    at_end: ExitStack
 
     def run(self, command: str, *arguments: str) -> str:
         """What mqadmin prints for this command."""
         return self.admin.run(self.name_server.address, command, *arguments)
 
-    def client(self, kind: Kind) -> Client:
-        with _need():
-            client = Client(kind, self.name_server.address, self.homes / kind.name)
-        self.at_end.callback(client.stop)
-        return client
+    def wait_for_broker(self, broker: ApacheBroker) -> None:
+        wait_registered(self.admin, self.name_server, broker)
+
+
+def wait_registered(admin: MqAdmin, name_server: NameServer, broker: ApacheBroker) -> None:
+    """Until the broker runs and the name server knows it: each broker has a topic of its name.
+
+    On a busy machine its first registration may fail; the next comes ten seconds later.
+    """
+    broker.wait_ready()
+    where = (name_server.address, "topicRoute", "-t", broker.name)
+    wait_for(f"the registration of {broker.name}", lambda: broker.address in admin.run(*where), 60)
 
 
 @pytest.fixture(scope="session")
@@ -97,26 +106,27 @@ def world(request: pytest.FixtureRequest) -> World:
     return chosen
 
 
-def _world(kind: Callable[[Path], NameServer], homes: Path, admin: MqAdmin) -> Iterator[World]:
+def _world(kind: type[ApacheNameServer] | type[KourouNameServer], homes: Path, admin: MqAdmin) -> Iterator[World]:
     with ExitStack() as at_end:
         with _need():
-            name_server = kind(homes / "namesrv")
+            name_server = kind(homes / "namesrv", tls=True)
             at_end.callback(name_server.kill)
-            broker = ApacheBroker(homes / "broker", "broker-a", name_server.address)
+            broker = ApacheBroker(homes / "broker", "broker-a", name_server.address, tls=True)
             at_end.callback(broker.kill)
-        broker.wait_ready()
-        yield World(name_server, broker, admin, homes, at_end)
+        world = World(name_server, broker, admin, homes)
+        world.wait_for_broker(broker)
+        yield world
 
 
 @pytest.fixture
-def start_broker(tmp_path: Path) -> Iterator[Callable[..., ApacheBroker]]:
+def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
     """Starts further brokers: `start_broker(name, name_servers, setting=value…)`; they end with the test."""
     with ExitStack() as at_end:
 
         def start(name: str, name_servers: str, **settings: object) -> ApacheBroker:
             with _need():
                 role = settings.get("brokerId", 0)
-                broker = ApacheBroker(tmp_path / f"{name}-{role}", name, name_servers, **settings)
+                broker = ApacheBroker(tmp_path / f"{name}-{role}", name, name_servers, settings)
             at_end.callback(broker.kill)
             return broker
 
@@ -124,9 +134,9 @@ def start_broker(tmp_path: Path) -> Iterator[Callable[..., ApacheBroker]]:
 
 
 @pytest.fixture(params=["reference", "candidate"])
-def start_name_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[str], NameServer]]:
+def start_name_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StartNameServer]:
     """Starts further name servers, of the one kind or the other; they end with the test."""
-    kind: Callable[[Path], NameServer] = ApacheNameServer if request.param == "reference" else CANDIDATE
+    kind = ApacheNameServer if request.param == "reference" else CANDIDATE
     with ExitStack() as at_end:
 
         def start(name: str) -> NameServer:
@@ -134,5 +144,19 @@ def start_name_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterato
                 server = kind(tmp_path / name)
             at_end.callback(server.kill)
             return server
+
+        yield start
+
+
+@pytest.fixture
+def start_client(tmp_path: Path) -> Iterator[StartClient]:
+    """Starts clients: `start_client(kind, name_servers)`; they end with the test."""
+    with ExitStack() as at_end:
+
+        def start(kind: Kind, name_servers: str) -> Client:
+            with _need():
+                client = Client(kind, name_servers, tmp_path / kind.name)
+            at_end.callback(client.stop)
+            return client
 
         yield start

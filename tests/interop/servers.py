@@ -60,13 +60,13 @@ class NameServer(Protocol):
 class ApacheNameServer:
     """The reference."""
 
-    def __init__(self, home: Path, **settings: object) -> None:
+    def __init__(self, home: Path, tls: bool = False) -> None:
         self.home = home
         port = free_port()
         self.address = f"127.0.0.1:{port}"
-        conf = _write_conf(home, {"listenPort": port, "bindAddress": "127.0.0.1", **settings})
+        conf = _write_conf(home, {"listenPort": port, "bindAddress": "127.0.0.1"})
         main = "org.apache.rocketmq.namesrv.NamesrvStartup"
-        self._command = _server_command(home, "-Xmx256m", main, "-c", str(conf))
+        self._command = _server_command(home, _tls_mode(tls), "-Xmx256m", main, "-c", str(conf))
         self.restart()
 
     def restart(self) -> None:
@@ -80,10 +80,10 @@ class ApacheNameServer:
 class KourouNameServer:
     """The candidate: `kourou namesrv` in a process of its own."""
 
-    def __init__(self, home: Path, **settings: object) -> None:
+    def __init__(self, home: Path, tls: bool = False) -> None:
         check_candidate()
         self.home = home
-        self._conf = _write_conf(home, settings)
+        self._conf = _write_conf(home, {})
         self._port = 0
         self.restart()
 
@@ -112,20 +112,22 @@ def check_candidate() -> None:
 class ApacheBroker:
     """A real broker. It listens on three ports: its own, that less two, and that plus one for its slaves."""
 
-    def __init__(self, home: Path, name: str, name_servers: str, **settings: object) -> None:
+    def __init__(
+        self, home: Path, name: str, name_servers: str, settings: Mapping[str, object] | None = None, tls: bool = False
+    ) -> None:
         self.home = home
         self.name = name
         port = free_port(-2, 1)
         self.address = f"127.0.0.1:{port}"
         places = {"storePathRootDir": home / "store", "storePathCommitLog": home / "store" / "commitlog"}
         own = {"brokerName": name, "namesrvAddr": name_servers, "listenPort": port}
-        conf = _write_conf(home, {**BROKER_SETTINGS, **places, **own, **settings})
+        conf = _write_conf(home, {**BROKER_SETTINGS, **places, **own, **(settings or {})})
         main = "org.apache.rocketmq.broker.BrokerStartup"
-        heap = ("-Xmx512m", "-XX:MaxDirectMemorySize=512m", *OPEN_DOORS)
-        self.process = Process(_server_command(home, *heap, main, "-c", str(conf)), home)
+        java = (_tls_mode(tls), "-Xmx512m", "-XX:MaxDirectMemorySize=512m", *OPEN_DOORS)
+        self.process = Process(_server_command(home, *java, main, "-c", str(conf)), home)
 
     def wait_ready(self) -> None:
-        """Until it has said that it runs, which it does after its first registration."""
+        """Until it has said that it runs; whether a name server knows it by then is not certain."""
         self.process.wait_until(
             f"the broker {self.name}", lambda: "boot success" in self.process.said() or None, START_S
         )
@@ -139,6 +141,11 @@ class ApacheBroker:
     def terminate(self) -> None:
         """Asks it to stop. It unregisters at once, but takes some twenty seconds to end."""
         self.process.terminate()
+
+
+def _tls_mode(tls: bool) -> str:
+    """Apache's servers take TLS beside plain text, but spend seconds on making a certificate for it."""
+    return f"-Dtls.server.mode={'permissive' if tls else 'disabled'}"
 
 
 def _server_command(home: Path, *arguments: str) -> list[str]:

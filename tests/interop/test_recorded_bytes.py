@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 
+from .conftest import Need
 from .record import DATA, RECORDINGS, record
+
+pytestmark = pytest.mark.interop
 
 
 @pytest.mark.parametrize("name", RECORDINGS)
-def test_committed_recording_is_what_the_real_classes_write(name: str, tmp_path: Path, need: Any) -> None:
+def test_committed_recording_is_what_the_real_classes_write(name: str, tmp_path: Path, need: Need) -> None:
     fresh = tmp_path / name
     with need():
         record(name, fresh)

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -24,8 +25,23 @@ OLDEST_JAVA = 17
 FETCH_TIMEOUT_S = 900
 
 
+_failed: dict[str, "MissingToolError"] = {}
+
+
 class MissingToolError(Exception):
     """Something these tests need is not on this machine; the text says what, and why."""
+
+
+def prepare() -> None:
+    """Fetches and builds what the cache lacks, before the first test and its time limit; says nothing of failures.
+
+    Whoever needs what could not be made meets the error again, without a second try.
+    """
+    with suppress(MissingToolError):
+        jars("server")
+        jars("client49")
+    with suppress(MissingToolError):
+        go_driver()
 
 
 @cache
@@ -92,6 +108,8 @@ def _made(name: str, inputs: Iterable[Path], make: Callable[[Path], None], salt:
     for file in inputs:
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
     target = CACHE / f"{name}-{digest.hexdigest()[:16]}"
+    if target.name in _failed:
+        raise _failed[target.name]
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -99,13 +117,20 @@ def _made(name: str, inputs: Iterable[Path], make: Callable[[Path], None], salt:
             with tempfile.TemporaryDirectory(dir=CACHE) as work:
                 fresh = Path(work) / "made"
                 fresh.mkdir()
-                make(fresh)
+                try:
+                    make(fresh)
+                except MissingToolError as missing:
+                    _failed[target.name] = missing
+                    raise
                 fresh.rename(target)
     return target
 
 
 def _run(command: list[str], cwd: Path | None = None) -> None:
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S)
+    try:
+        done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        raise MissingToolError(f"{' '.join(command[:3])} … took more than {FETCH_TIMEOUT_S} s") from None
     if done.returncode != 0:
         said = (done.stdout + done.stderr).strip().splitlines()[-20:]
         raise MissingToolError(f"{' '.join(command[:3])} … failed:\n" + "\n".join(said))

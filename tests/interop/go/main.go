@@ -1,7 +1,8 @@
 // A producer and consumers of the Go client, told what to do line by line:
 //
-//	send TOPIC PREFIX COUNT               -> ok COUNT
-//	receive TOPIC GROUP COUNT SECONDS     -> ok BODY BODY …
+//	send TOPIC PREFIX COUNT         -> ok COUNT
+//	subscribe TOPIC GROUP           -> ok GROUP
+//	receive GROUP COUNT SECONDS     -> ok BODY BODY …
 //
 // or "failed REASON". Run with the name server addresses. The Java driver beside it takes the same commands.
 package main
@@ -25,11 +26,15 @@ import (
 type driver struct {
 	nameServers primitive.NsResolver
 	producer    rocketmq.Producer
+	arrived     map[string]chan string // by group
 }
 
 func main() {
 	rlog.SetLogLevel("error")
-	d := driver{nameServers: primitive.NewPassthroughResolver(strings.Split(os.Args[1], ";"))}
+	d := driver{
+		nameServers: primitive.NewPassthroughResolver(strings.Split(os.Args[1], ";")),
+		arrived:     map[string]chan string{},
+	}
 	p, err := rocketmq.NewProducer(
 		producer.WithNsResolver(d.nameServers),
 		producer.WithGroupName("interop-go-producers"),
@@ -57,19 +62,25 @@ func main() {
 }
 
 func (d *driver) answer(words []string) (string, error) {
-	count, err := strconv.Atoi(words[3])
-	if err != nil {
-		return "", err
-	}
 	switch words[0] {
 	case "send":
-		return words[3], d.send(words[1], words[2], count)
-	case "receive":
-		seconds, err := strconv.Atoi(words[4])
+		count, err := strconv.Atoi(words[3])
 		if err != nil {
 			return "", err
 		}
-		return d.receive(words[1], words[2], count, time.Duration(seconds)*time.Second)
+		return words[3], d.send(words[1], words[2], count)
+	case "subscribe":
+		return words[2], d.subscribe(words[1], words[2])
+	case "receive":
+		count, err := strconv.Atoi(words[2])
+		if err != nil {
+			return "", err
+		}
+		seconds, err := strconv.Atoi(words[3])
+		if err != nil {
+			return "", err
+		}
+		return d.receive(words[1], count, time.Duration(seconds)*time.Second), nil
 	}
 	return "", fmt.Errorf("no such command")
 }
@@ -88,15 +99,15 @@ func (d *driver) send(topic, prefix string, count int) error {
 	return nil
 }
 
-func (d *driver) receive(topic, group string, count int, patience time.Duration) (string, error) {
-	arrived := make(chan string, count)
+func (d *driver) subscribe(topic, group string) error {
+	arrived := make(chan string, 10000)
 	c, err := rocketmq.NewPushConsumer(
 		consumer.WithNsResolver(d.nameServers),
 		consumer.WithGroupName(group),
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
 	)
 	if err != nil {
-		return "", err
+		return err
 	}
 	take := func(_ context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
 		for _, message := range messages {
@@ -105,20 +116,22 @@ func (d *driver) receive(topic, group string, count int, patience time.Duration)
 		return consumer.ConsumeSuccess, nil
 	}
 	if err := c.Subscribe(topic, consumer.MessageSelector{}, take); err != nil {
-		return "", err
+		return err
 	}
-	if err := c.Start(); err != nil {
-		return "", err
-	}
+	d.arrived[group] = arrived
+	return c.Start()
+}
+
+func (d *driver) receive(group string, count int, patience time.Duration) string {
 	end := time.After(patience)
 	bodies := []string{}
 	for len(bodies) < count {
 		select {
-		case body := <-arrived:
+		case body := <-d.arrived[group]:
 			bodies = append(bodies, body)
 		case <-end:
-			return strings.Join(bodies, " "), nil
+			return strings.Join(bodies, " ")
 		}
 	}
-	return strings.Join(bodies, " "), nil
+	return strings.Join(bodies, " ")
 }

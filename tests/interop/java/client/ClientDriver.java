@@ -3,7 +3,9 @@ import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
@@ -20,14 +22,16 @@ import org.apache.rocketmq.common.message.MessageExt;
 /**
  * A producer and consumers of the Java client (any version), told what to do line by line:
  *
- *   send TOPIC PREFIX COUNT               -> ok COUNT
- *   receive TOPIC GROUP COUNT SECONDS     -> ok BODY BODY …
+ *   send TOPIC PREFIX COUNT         -> ok COUNT
+ *   subscribe TOPIC GROUP           -> ok GROUP
+ *   receive GROUP COUNT SECONDS     -> ok BODY BODY …
  *
- * or "failed REASON". Run with the name server addresses. Bodies are PREFIX-0, PREFIX-1 …; "receive" answers with
- * all that came once COUNT are there or the time is up.
+ * or "failed REASON". Run with the name server addresses. Bodies are PREFIX-0, PREFIX-1 …; "receive" answers when
+ * COUNT have come since the last one, or with fewer when the time is up.
  */
 public final class ClientDriver {
     private final String nameServers;
+    private final Map<String, BlockingQueue<String>> arrived = new HashMap<>();
     private final DefaultMQProducer producer = new DefaultMQProducer("interop-producers");
 
     private ClientDriver(String nameServers) throws Exception {
@@ -54,8 +58,9 @@ public final class ClientDriver {
         try {
             return switch (words[0]) {
                 case "send" -> "ok " + send(words[1], words[2], Integer.parseInt(words[3]));
+                case "subscribe" -> "ok " + subscribe(words[1], words[2]);
                 case "receive" -> "ok " + String.join(" ",
-                    receive(words[1], words[2], Integer.parseInt(words[3]), Integer.parseInt(words[4])));
+                    receive(words[1], Integer.parseInt(words[2]), Integer.parseInt(words[3])));
                 default -> "failed no such command";
             };
         } catch (Exception e) {
@@ -74,23 +79,28 @@ public final class ClientDriver {
         return count;
     }
 
-    private List<String> receive(String topic, String group, int count, int seconds) throws Exception {
-        BlockingQueue<String> arrived = new LinkedBlockingQueue<>();
+    private String subscribe(String topic, String group) throws Exception {
+        BlockingQueue<String> queue = new LinkedBlockingQueue<>();
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
         consumer.setNamesrvAddr(nameServers);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(topic, "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             for (MessageExt message : messages) {
-                arrived.add(new String(message.getBody(), StandardCharsets.UTF_8));
+                queue.add(new String(message.getBody(), StandardCharsets.UTF_8));
             }
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
         consumer.start();
+        arrived.put(group, queue);
+        return group;
+    }
+
+    private List<String> receive(String group, int count, int seconds) throws Exception {
         List<String> bodies = new ArrayList<>();
         long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(seconds);
         while (bodies.size() < count) {
-            String body = arrived.poll(end - System.nanoTime(), TimeUnit.NANOSECONDS);
+            String body = arrived.get(group).poll(end - System.nanoTime(), TimeUnit.NANOSECONDS);
             if (body == null) {
                 break;
             }
