@@ -14,12 +14,13 @@ from typing import Final
 from kourou.protocol import properties as _properties
 from kourou.protocol.codes import TRANSACTION_MASK, SysFlag
 from kourou.protocol.record import Found, Scanner
-from kourou.store.consume_queue import ConsumeQueue
+from kourou.store.consume_queue import ConsumeQueue, Put
 from kourou.store.index import Index
 from kourou.store.torn import is_torn
 
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 
+_DONE = int(Put.DONE)
 _RECORD = int(Found.RECORD)
 _TRANSACTION = int(TRANSACTION_MASK)
 _PREPARED = int(SysFlag.TRANSACTION_PREPARED)
@@ -43,12 +44,14 @@ class Dispatcher:
         self._queues: dict[int, ConsumeQueue] = {}
         self.stored_ms = 0  # of the last record that was dispatched
         self.records = 0  # how many were
+        self.disagreements = 0  # records whose place in their queue is taken, or far beyond its end
         self.torn = False  # the last run ended at a record of which a part is missing
 
-    def forget(self) -> None:
-        """Queues were closed or removed: look them up anew."""
+    def reset(self) -> None:
+        """Queues were closed or removed: look them up anew, and count anew."""
         self._topic = b""
         self._queues = {}
+        self.stored_ms = self.records = self.disagreements = 0
 
     def run(self, buffer: memoryview, start: int, end: int, base: int, crc: bool) -> Scanner:
         """Dispatch the records of `buffer[start:end]`, whose first byte has the physical offset `base`.
@@ -73,7 +76,9 @@ class Dispatcher:
                     queue = self._queue_of(topic, scanner.queue_id)
                     self._queues[scanner.queue_id] = queue
                 tags_code = scanner.tags_hash if topic != _SCHEDULE else self._due_ms(scanner)
-                queue.put(scanner.physical_offset, scanner.size, tags_code, scanner.queue_offset)
+                done = queue.put(scanner.physical_offset, scanner.size, tags_code, scanner.queue_offset)
+                if done > _DONE:
+                    self.disagreements += 1
             if kind != _ROLLBACK and self._index is not None:
                 self._put_keys(scanner, topic)
             self.stored_ms = scanner.stored_ms

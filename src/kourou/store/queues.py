@@ -75,6 +75,11 @@ class Queues:
         """The ids of a topic's queues."""
         return sorted(self._on_disk.get(topic, set()) | self._open.get(topic, {}).keys())
 
+    def next_file(self, offset: int) -> int:
+        """The first offset of the queue file after the one with this offset."""
+        entries = self._settings.queue_file_entries
+        return offset - offset % entries + entries
+
     def remove(self, topic: str, queue_id: int) -> None:
         """A queue and its files go."""
         queue = self._open.get(topic, {}).pop(queue_id, None)

@@ -80,25 +80,28 @@ class Recovery:
     report: RecoveryReport = field(default_factory=RecoveryReport)
 
     def run(self) -> RecoveryReport:
-        report, segments = self.report, self.log.segments
-        report.clean = self.clean
+        segments = self.log.segments
+        self.report.clean = self.clean
         segments.load()
         self.queues.load()
-        report.log_start = self.queues.log_start = segments.start
+        self.report.log_start = self.queues.log_start = segments.start
         if self.index is not None:
             self.index.load(self.checkpoint.index_ms if not self.clean else None)
         if not len(segments):
             self._start_empty()
-            return report
+            return self.report
         start = self._starting_point()
         end, stored_ms = self._walk(start)
-        report.scanned_from, report.log_end = start, end
+        if self.dispatcher.disagreements:
+            start = self._forget_everything()
+            end, stored_ms = self._walk(start)
+        self.report.scanned_from, self.report.log_end = start, end
         self._cut_log(end)
         self.log.resume(end, stored_ms)
         for queue in self.queues.opened():
             queue.truncate(end)
             queue.next_offset = queue.end
-        return report
+        return self.report
 
     def _start_empty(self) -> None:
         """Without a log there is nothing that queues and index could speak of."""
@@ -108,6 +111,16 @@ class Recovery:
         if self.index is not None:
             self.index.remove_all()
         self.log.resume(0, 0)
+
+    def _forget_everything(self) -> int:
+        """Log and queues disagree, and the log decides: make queues and index anew."""
+        log.warning("%d records do not fit their queues: all queues are rebuilt", self.dispatcher.disagreements)
+        self.queues.remove_all()
+        if self.index is not None:
+            self.index.remove_all()
+        self.dispatcher.reset()
+        self.report = RecoveryReport(clean=self.report.clean, log_start=self.report.log_start, rebuilt=True)
+        return self.log.segments.start
 
     # ── Where to begin ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -125,7 +138,7 @@ class Recovery:
             return self._segment_start(begin)
         begin = start if index_missing else self._checkpointed_segment()
         for queue in self.queues.all():
-            queue.truncate(begin)
+            queue.recover(begin)
         self.report.rebuilt = begin == start
         return begin
 

@@ -1,0 +1,229 @@
+"""Reading a store: a queue from an offset on, by key, by id, by time.
+
+What a reader gets are slices of the mapped log, not copies. Only dispatched records are visible, and every offset that
+a client may come up with has its own answer, as Apache gives it.
+
+Java: DefaultMessageStore.getMessage, queryMessage, getOffsetInQueueByTime; GetMessageStatus.
+"""
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final
+
+from kourou.protocol.record import Found, Scanner, StoredMessage
+from kourou.store.commit_log import CommitLog
+from kourou.store.consume_queue import Boundary, ConsumeQueue
+from kourou.store.index import Index
+from kourou.store.queues import Queues
+
+ENTRY: Final = struct.Struct(">qiq")
+BLANK_SIZE: Final = 0x7FFFFFFF
+"""The record size of an entry that stands for nothing: older entries were lost, or their records damaged."""
+
+SCAN_ENTRIES_MIN: Final = 800
+"""How many entries a filtered read looks at, at the least, before it gives up for now (maxFilterMessageSize)."""
+
+
+class GetStatus(Enum):
+    """How a read of a queue ended; the names are Apache's, and stand in remarks."""
+
+    FOUND = auto()
+    NO_MATCHED_MESSAGE = auto()
+    MESSAGE_WAS_REMOVING = auto()
+    OFFSET_FOUND_NULL = auto()
+    OFFSET_OVERFLOW_BADLY = auto()
+    OFFSET_OVERFLOW_ONE = auto()
+    OFFSET_TOO_SMALL = auto()
+    NO_MATCHED_LOGIC_QUEUE = auto()
+    NO_MESSAGE_IN_QUEUE = auto()
+
+
+@dataclass(slots=True)
+class ReadLimits:
+    """How much one read returns. Records near the end of the log are in memory; older ones cost the disk."""
+
+    memory_window: int = 8 * 1024**3  # bytes before the log's end that count as in memory
+    memory_count: int = 32  # maxTransferCountOnMessageInMemory
+    memory_size: int = 256 * 1024  # maxTransferBytesOnMessageInMemory
+    disk_count: int = 8  # maxTransferCountOnMessageInDisk
+    disk_size: int = 64 * 1024  # maxTransferBytesOnMessageInDisk
+
+
+@dataclass(slots=True)
+class GetResult:
+    """Records from a queue, and where to go on."""
+
+    status: GetStatus
+    next_offset: int
+    min_offset: int = 0
+    max_offset: int = 0
+    records: list[memoryview] = field(default_factory=list)
+    size: int = 0
+    behind: int = 0  # bytes between the last record looked at and the end of the log
+
+
+@dataclass(slots=True)
+class QueryResult:
+    """Records with a key, newest first."""
+
+    records: list[memoryview] = field(default_factory=list)
+    index_ms: int = 0  # when the index was last added to
+    index_physical: int = 0
+
+
+class Reader:
+    """Reads of one store."""
+
+    def __init__(self, log: CommitLog, queues: Queues, index: Index | None, limits: ReadLimits | None = None) -> None:
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._limits = limits or ReadLimits()
+
+    # ── A queue from an offset on ─────────────────────────────────────────────────────────────────────────────────
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        *,
+        accepts: Callable[[int], bool] | None = None,
+        accepts_record: Callable[[memoryview], bool] | None = None,
+        max_size: int | None = None,
+    ) -> GetResult:
+        """Up to `max_count` records from `offset` on whose tags code is accepted, and whose record is."""
+        queue = self._queues.get(topic, queue_id)
+        if queue is None:
+            return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0)
+        outside = _outside(queue, offset)
+        if outside is not None:
+            status, next_offset = outside
+            return GetResult(status, next_offset, queue.start, queue.end)
+        result = GetResult(GetStatus.NO_MATCHED_MESSAGE, offset, queue.start, queue.end)
+        self._collect(queue, result, max_count, accepts, accepts_record, max_size)
+        return result
+
+    def _collect(
+        self,
+        queue: ConsumeQueue,
+        result: GetResult,
+        max_count: int,
+        accepts: Callable[[int], bool] | None,
+        accepts_record: Callable[[memoryview], bool] | None,
+        max_size: int | None,
+    ) -> None:
+        log_start, log_end = self._log.start, self._log.end
+        entries = queue.entries(result.next_offset, max(max_count, SCAN_ENTRIES_MIN))
+        if not len(entries):
+            result.status = GetStatus.OFFSET_FOUND_NULL
+            result.next_offset = self._queues.next_file(result.next_offset)
+            return
+        for physical, size, tags_code in ENTRY.iter_unpack(entries):
+            if result.records and self._is_full(result, physical, size, max_count, max_size):
+                break
+            result.next_offset += 1
+            result.behind = log_end - physical
+            if size == BLANK_SIZE or physical < log_start:
+                if not result.records:
+                    result.status = GetStatus.MESSAGE_WAS_REMOVING
+                continue
+            if accepts is not None and not accepts(tags_code):
+                continue
+            record = self._log.read(physical, size)
+            if accepts_record is not None and not accepts_record(record):
+                continue
+            result.records.append(record)
+            result.size += size
+            result.status = GetStatus.FOUND
+
+    def _is_full(self, result: GetResult, physical: int, size: int, max_count: int, max_size: int | None) -> bool:
+        limits, count = self._limits, len(result.records)
+        if count >= max_count or (max_size is not None and result.size + size > max_size):
+            return True
+        if self._log.end - physical > limits.memory_window:
+            return count >= limits.disk_count or result.size + size > limits.disk_size
+        return count >= limits.memory_count or result.size + size > limits.memory_size
+
+    # ── Single records ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def record_at(self, physical_offset: int) -> memoryview | None:
+        """The record that begins at an offset of the log; None if none does, or it does not hold."""
+        scanner = self._scanner(physical_offset)
+        if scanner is None or scanner.step() != Found.RECORD:
+            return None
+        return self._log.read(physical_offset, scanner.size)
+
+    def message_at(self, physical_offset: int) -> StoredMessage | None:
+        """The same as a value."""
+        scanner = self._scanner(physical_offset)
+        return scanner.message() if scanner is not None and scanner.step() == Found.RECORD else None
+
+    def _scanner(self, offset: int) -> Scanner | None:
+        segments = self._log.segments
+        if not self._log.start <= offset < self._log.end:
+            return None
+        base = offset - offset % segments.file_size
+        end = min(segments.file_size, self._log.end - base)
+        return Scanner(segments.file(offset).buffer, offset - base, end, crc=True, base=base)
+
+    # ── By key and by time ────────────────────────────────────────────────────────────────────────────────────────
+
+    def query(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> QueryResult:
+        """Records of a topic with a key that were stored in a span of time, newest first.
+
+        The index knows hashes only: a record with another key of the same hash may be among them.
+        """
+        if self._index is None:
+            return QueryResult()
+        found = self._index.query(topic.encode(), key.encode(), max_count, begin_ms, end_ms)
+        records = [record for offset in found.offsets if (record := self.record_at(offset)) is not None]
+        return QueryResult(records, found.updated_ms, found.updated_physical)
+
+    def offset_by_time(self, topic: str, queue_id: int, time_ms: int, boundary: Boundary) -> int:
+        """The queue offset at a time: of the first message at or after it, or of the last at or before it."""
+        queue = self._queues.get(topic, queue_id)
+        return 0 if queue is None else queue.offset_by_time(time_ms, boundary, self.stored_ms_at)
+
+    def stored_ms_at(self, physical_offset: int, size: int) -> int:
+        """When a record was stored; -1 if it is not there any more."""
+        try:
+            record = self._log.read(physical_offset, size)
+        except KeyError:
+            return -1
+        scanner = Scanner(record)
+        return scanner.stored_ms if scanner.step() == Found.RECORD else -1
+
+    def stored_ms_of(self, topic: str, queue_id: int, offset: int) -> int:
+        """When the message at a queue offset was stored; -1 if there is none."""
+        queue = self._queues.get(topic, queue_id)
+        if queue is None or not queue.start <= offset < queue.end:
+            return -1
+        physical, size, _ = queue.entry(offset)
+        return self.stored_ms_at(physical, size)
+
+    def earliest_ms(self, topic: str, queue_id: int) -> int:
+        """When the oldest message of a queue was stored; -1 if there is none."""
+        queue = self._queues.get(topic, queue_id)
+        return -1 if queue is None else self.stored_ms_of(topic, queue_id, queue.start)
+
+    def offsets(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """The first offset of a queue, and the one after the last."""
+        queue = self._queues.get(topic, queue_id)
+        return (0, 0) if queue is None else (queue.start, queue.end)
+
+
+def _outside(queue: ConsumeQueue, offset: int) -> tuple[GetStatus, int] | None:
+    """What to say of an offset that no message has, and where to go on."""
+    if queue.end == 0:
+        return GetStatus.NO_MESSAGE_IN_QUEUE, 0
+    if offset < queue.start:
+        return GetStatus.OFFSET_TOO_SMALL, queue.start
+    if offset == queue.end:
+        return GetStatus.OFFSET_OVERFLOW_ONE, offset
+    if offset > queue.end:
+        return GetStatus.OFFSET_OVERFLOW_BADLY, queue.end
+    return None
