@@ -1,4 +1,4 @@
-"""The checkpoint: up to when the parts of a store are safe on the disk; and `abort`, the sign of a run that never ended.
+"""The checkpoint: up to when a store's parts are safe; and `abort`, the sign of a run that never ended.
 
     0          8         16        24                 32              40                48        4096
     │ log ms   │ queues  │ index   │ master's flushed │ confirm offset│ queues' log end │ zeros … │

@@ -12,6 +12,7 @@ import fcntl
 import mmap
 import os
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import ClassVar, Protocol
 
@@ -48,7 +49,11 @@ class Lock(Protocol):
 
 
 class Disk(Protocol):
-    """Paths are absolute. Every method may raise OSError; what it does then is nothing, or is undone."""
+    """Paths are absolute. Every method may raise OSError.
+
+    After an error, nothing has changed; or, where only the last sync of a folder failed, the change can be seen and is
+    not safe yet.
+    """
 
     def folders(self, folder: Path) -> list[str]:
         """Names of the folders in a folder; none if it is missing."""
@@ -66,7 +71,7 @@ class Disk(Protocol):
         """
 
     def open(self, path: Path, *, writable: bool = True) -> File:
-        """An existing segment, mapped in its present size."""
+        """An existing segment, mapped in its present size, which must not be 0."""
 
     def truncate(self, path: Path, size: int) -> None:
         """Cut or extend (with zeros) a file that is not open."""
@@ -123,11 +128,11 @@ class MappedFile:
         return self._path
 
     def reserve(self, start: int, size: int) -> None:
-        os.posix_fallocate(self._descriptor, start, size)
+        os.posix_fallocate(self._opened(), start, size)
 
     def sync(self) -> None:
         # Not mmap.flush: that one holds the interpreter lock for as long as the disk takes.
-        os.fdatasync(self._descriptor)
+        os.fdatasync(self._opened())
 
     def warm(self) -> None:
         with suppress(OSError):
@@ -139,6 +144,11 @@ class MappedFile:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+    def _opened(self) -> int:
+        if self._descriptor < 0:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), str(self._path))
+        return self._descriptor
 
 
 class _FileLock:
@@ -168,13 +178,41 @@ def _write_all(descriptor: int, content: memoryview) -> None:
                 written += os.pwrite(descriptor, piece[written:], at + written)
 
 
+def _write_synced(path: Path, content: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _make_folder(folder: Path) -> None:
+    """With its parents, each safe: a file is not safe in a folder that may be gone after a crash."""
+    if not folder.is_dir():
+        _make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        _sync_folder(folder.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 class RealDisk:
     """Files of this machine. `aside` is a folder for files that are not whole yet: another broker that opens the store
-    would choke on names that it does not know among the segments."""
+    would choke on names that it does not know among the segments. What a crash left in it is of no use, and
+    whoever opens a store removes it.
+
+    A rename can't go to another file system. For files there, it is a folder of the same name beside them.
+    """
 
     def __init__(self, aside: Path) -> None:
         self._aside = aside
-        self._count = 0
+        self._numbers = count(1)  # more than one thread makes files
+        self._beside: set[Path] = set()  # folders beside files that lie on other file systems
 
     def folders(self, folder: Path) -> list[str]:
         try:
@@ -194,6 +232,7 @@ class RealDisk:
         return path.stat().st_mtime_ns // 1_000_000
 
     def create(self, path: Path, size: int, *, reserve: bool = True, content: memoryview | None = None) -> File:
+        assert content is None or len(content) <= size, f"{len(content)} bytes do not fit into {size}"
         aside = self._aside_name(path)
         descriptor = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
         try:
@@ -213,6 +252,8 @@ class RealDisk:
     def open(self, path: Path, *, writable: bool = True) -> File:
         descriptor = os.open(path, os.O_RDWR if writable else os.O_RDONLY)
         try:
+            if not os.fstat(descriptor).st_size:
+                raise OSError(errno.EINVAL, "An empty file can't be mapped", str(path))
             return MappedFile(path, descriptor, writable=writable)
         except BaseException:
             os.close(descriptor)
@@ -239,10 +280,7 @@ class RealDisk:
     def replace(self, path: Path, content: bytes, *, backup: bool = False) -> None:
         aside = self._aside_name(path)
         try:
-            with open(aside, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
+            _write_synced(aside, content)
             if backup and path.exists():
                 self._keep_backup(path)
             self._put_in_place(aside, path)
@@ -251,12 +289,16 @@ class RealDisk:
             raise
 
     def _keep_backup(self, path: Path) -> None:
+        """The present content gets a second name, which a rename puts in place."""
         aside = self._aside_name(path)
         try:
-            os.link(path, aside)
-        except OSError:  # a file system without hard links
-            aside.write_bytes(path.read_bytes())
-        os.replace(aside, path.with_name(path.name + ".bak"))
+            try:
+                os.link(path, aside)
+            except OSError:  # a file system without hard links
+                _write_synced(aside, path.read_bytes())
+            os.replace(aside, path.with_name(path.name + ".bak"))
+        finally:
+            aside.unlink(missing_ok=True)  # a rename between two names of one file does nothing
 
     def remove(self, path: Path) -> None:
         path.unlink(missing_ok=True)
@@ -271,11 +313,7 @@ class RealDisk:
             self.sync_folder(folder.parent)
 
     def sync_folder(self, folder: Path) -> None:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _sync_folder(folder)
 
     def used_ratio(self, folder: Path) -> float:
         stat = os.statvfs(folder)
@@ -283,7 +321,7 @@ class RealDisk:
         return (stat.f_blocks - stat.f_bfree) / usable if usable else 0.0
 
     def lock(self, path: Path) -> Lock:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make_folder(path.parent)
         path = path.resolve()
         in_use = StoreInUseError(
             f"{path.parent} is open already (the lock on {path.name} is held): "
@@ -304,11 +342,22 @@ class RealDisk:
         return _FileLock(path, descriptor)
 
     def _aside_name(self, path: Path) -> Path:
-        self._count += 1
-        self._aside.mkdir(parents=True, exist_ok=True)
-        return self._aside / f"{path.name}.{os.getpid()}.{self._count}"
+        """Where a file is written that will be renamed to `path`. Makes the folders of both."""
+        _make_folder(path.parent)
+        folder = self._aside
+        folder.mkdir(parents=True, exist_ok=True)
+        if folder.stat().st_dev != path.parent.stat().st_dev:
+            folder = self._folder_beside(path)
+        return folder / f"{path.name}.{os.getpid()}.{next(self._numbers)}"
+
+    def _folder_beside(self, path: Path) -> Path:
+        folder = path.parent / self._aside.name
+        if folder not in self._beside:
+            self.remove_folder(folder)
+            self._beside.add(folder)
+        folder.mkdir(exist_ok=True)
+        return folder
 
     def _put_in_place(self, aside: Path, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         os.replace(aside, path)
         self.sync_folder(path.parent)
