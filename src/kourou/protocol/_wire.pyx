@@ -57,6 +57,7 @@ cdef object _encode = _command.encode
 cdef object _size_error = _command.size_error
 cdef object _new_command = Command
 cdef object _OTHER = "OTHER"
+cdef Py_ssize_t FIELDS_MAX = _command.FIELDS_MAX
 
 # Fixed work space, safe because the interpreter lock is held throughout; what does not fit goes the plain way.
 cdef enum:
@@ -65,7 +66,7 @@ cdef enum:
     SEEN_MAX = 64
     FRAME_MAX = 65536
     FIXED_MAX = 512
-    JSON_TYPE = 0
+    HEADER_SIZE_MAX = 1048576
 
 cdef uint8_t _scratch[UNESCAPED_MAX]
 
@@ -288,7 +289,7 @@ cdef const uint8_t* _fields(const uint8_t* p, const uint8_t* end, dict ext) exce
             return NULL
         if p[0] == c'}':
             return p + 1
-        if p[0] != c',':
+        if p[0] != c',' or PyDict_Size(ext) >= FIELDS_MAX:
             return NULL
         p += 1
 
@@ -384,7 +385,7 @@ def split(bytes data not None, Py_ssize_t limit):
             return commands, at, stop - at, None
         word = _int32(base + at + 4)
         command = None
-        if word >> 24 == JSON_TYPE and word <= <uint32_t>(size - 4):
+        if word <= HEADER_SIZE_MAX and word <= <uint32_t>(size - 4):  # a word above has another form, or is too large
             try:
                 command = _header(base + at + 8, base + at + 8 + word, base + stop)
             except UnicodeDecodeError:

@@ -28,6 +28,12 @@ BINARY_TYPE = 1
 HEADER_LENGTH_MAX = (1 << 24) - 1
 LENGTH_MAX = (1 << 31) - 1
 
+HEADER_SIZE_MAX = 1024 * 1024
+FIELDS_MAX = 10_000
+"""The largest header that is read, and how many fields it may have. Apache has no such limits; but one thread serves
+everybody here, and a header of 16 MiB in a million fields would keep it busy for seconds. Real ones stay below 200 KiB
+(a message with 32 KiB of properties, each character escaped) and 50 fields."""
+
 OUR_LANGUAGE = Language.PYTHON.name
 
 _Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
@@ -112,6 +118,8 @@ def decode(data: bytes, start: int, end: int) -> Command:
     body_at = start + 4 + header_size
     if body_at > end:
         raise FrameError(f"header of {header_size} bytes in a frame of {end - start} bytes")
+    if header_size > HEADER_SIZE_MAX:
+        raise FrameError(f"header of {header_size} bytes; the limit is {HEADER_SIZE_MAX}")
     header, body = data[start + 4 : body_at], data[body_at:end]
     if kind == JSON_TYPE:
         return decode_json(header, body)
@@ -133,17 +141,25 @@ def decode_json(header: bytes, body: bytes) -> Command:
         h = _decode_plain(header)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _decode_json_leniently(header, body)
+    if h.ext is not None and len(h.ext) > FIELDS_MAX:
+        raise _too_many_fields()
     return Command(h.code, h.opaque, h.flag, h.version, h.language or "OTHER", h.remark, h.ext, body)
 
 
 def _decode_json_leniently(header: bytes, body: bytes) -> Command:
     try:
         h = _decode_lenient(header)
+        if h.ext is not None and len(h.ext) > FIELDS_MAX:
+            raise _too_many_fields()
         ext = None if h.ext is None else {k: _text(raw) for k, v in h.ext.items() if (raw := bytes(v)) != b"null"}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise FrameError(f"JSON header does not decode: {error}") from None
     language = h.language or "OTHER"
     return Command(h.code or 0, h.opaque or 0, h.flag or 0, h.version or 0, language, h.remark, ext, body)
+
+
+def _too_many_fields() -> FrameError:
+    return FrameError(f"header of more than {FIELDS_MAX} fields, the limit")
 
 
 def _text(raw: bytes) -> str:
@@ -180,8 +196,11 @@ def _slice(data: bytes, at: int, size: int, what: str) -> tuple[bytes, int]:
 
 def _decode_fields(data: bytes) -> dict[str, str]:
     fields: dict[str, str] = {}
-    at, end = 0, len(data)
+    at, end, count = 0, len(data), 0
     while at < end:
+        count += 1
+        if count > FIELDS_MAX:
+            raise _too_many_fields()
         if at + 2 > end:
             raise FrameError(f"binary header: a field is cut off at {at} of {end}")
         key, at = _slice(data, at + 2, int.from_bytes(data[at : at + 2], signed=True), "field name")
