@@ -86,6 +86,6 @@ def _decode_entry(data: bytes | memoryview, at: int) -> tuple[BatchEntry, int]:
     properties_at = body_at + body_size + _PROPERTIES_SIZE.size
     (properties_size,) = _PROPERTIES_SIZE.unpack_from(data, body_at + body_size)
     end = properties_at + properties_size
-    if properties_size < 0 or end != at + size:
+    if end != at + size:
         raise BodyError(f"batch entry at {at}: properties of {properties_size} bytes do not end where it ends")
     return BatchEntry(flag, data[body_at : body_at + body_size], data[properties_at:end]), end

@@ -30,12 +30,16 @@ cdef inline (int, long long, int) tail(const unsigned char[::1] view, Py_ssize_t
     return _int32(&view[at]), _int64(&view[at + 4]), _int32(&view[at + 12])
 
 
-cdef inline int int16(const unsigned char[::1] view, Py_ssize_t at) noexcept nogil:
-    return <short> ((view[at] << 8) | view[at + 1])
+cdef inline (int,) uint8(const unsigned char[::1] view, Py_ssize_t at) noexcept nogil:
+    return (view[at],)
 
 
-cdef inline long long int64(const unsigned char[::1] view, Py_ssize_t at) noexcept nogil:
-    return _int64(&view[at])
+cdef inline (int,) int16(const unsigned char[::1] view, Py_ssize_t at) noexcept nogil:
+    return (<short> ((view[at] << 8) | view[at + 1]),)
+
+
+cdef inline (long long,) int64(const unsigned char[::1] view, Py_ssize_t at) noexcept nogil:
+    return (_int64(&view[at]),)
 
 
 cdef inline bytes copy(const unsigned char[::1] view, Py_ssize_t at, Py_ssize_t size):

@@ -56,20 +56,9 @@ start: Callable[[memoryview, int], tuple[int, int]] = struct.Struct(">ii").unpac
 tail: Callable[[memoryview, int], tuple[int, PhysicalOffset, int]] = struct.Struct(">iqi").unpack_from
 """Reconsume times, prepared transaction offset, size of the body."""
 
-_INT16: Final = struct.Struct(">h").unpack_from
-_INT64: Final = struct.Struct(">q").unpack_from
-
-
-def int16(view: memoryview, at: int) -> int:
-    """A signed short."""
-    value: int = _INT16(view, at)[0]
-    return value
-
-
-def int64(view: memoryview, at: int) -> int:
-    """A signed long."""
-    value: int = _INT64(view, at)[0]
-    return value
+uint8: Callable[[memoryview, int], tuple[int]] = struct.Struct(">B").unpack_from
+int16: Callable[[memoryview, int], tuple[int]] = struct.Struct(">h").unpack_from
+int64: Callable[[memoryview, int], tuple[int]] = struct.Struct(">q").unpack_from
 
 
 def copy(view: memoryview, at: int, size: int) -> bytes:

@@ -15,16 +15,14 @@ cdef class Scanner:
     cdef bint _crc
     cdef long long _base
     cdef readonly str reason
-    cdef readonly Py_ssize_t at, next_at, store_host_at, body_at, topic_at, properties_at, keys_at, unique_key_at
+    cdef readonly Py_ssize_t at, next_at, body_at, topic_at, properties_at, keys_at, unique_key_at
     cdef readonly int size, magic, body_crc, queue_id, flag, sys_flag, reconsume_times
-    cdef readonly int born_host_size, store_host_size, body_size, topic_size, properties_size, keys_size, unique_key_size
+    cdef readonly int body_size, topic_size, properties_size, keys_size, unique_key_size
     cdef readonly long long queue_offset, physical_offset, born_ms, stored_ms, prepared_offset, tags_hash
 
-    @cython.locals(at=Py_ssize_t, left=Py_ssize_t, size=int, magic=int)
-    cpdef int step(self) except -1
-    cdef int _stop(self, int found, str reason) except -1
-    cdef int _step_elsewhere(self, int size, int magic, Py_ssize_t left) except -1
     @cython.locals(
+        at=Py_ssize_t,
+        room=Py_ssize_t,
         left=Py_ssize_t,
         stored_at=Py_ssize_t,
         tail_at=Py_ssize_t,
@@ -34,17 +32,19 @@ cdef class Scanner:
         size=int,
         magic=int,
         sys_flag=int,
-        born_host_size=int,
-        store_host_size=int,
         topic_count_size=int,
         body_size=int,
         topic_size=int,
         properties_size=int,
     )
-    cdef int _read(self, Py_ssize_t at) except -1
+    cpdef int step(self) except -1
+    cdef int _step_elsewhere(self, Py_ssize_t room) except -1
+    cdef int _stop(self, int found, str reason) except -1
     @cython.locals(found=int)
     cpdef int skip_records(self) except -1
     @cython.locals(tags_at=Py_ssize_t, tags_size=Py_ssize_t, tags_hash="long long")
     cpdef find_keys(self)
-    @cython.locals(body_end=Py_ssize_t)
+    @cython.locals(
+        born_host_at=Py_ssize_t, born_host_size=Py_ssize_t, store_host_at=Py_ssize_t, store_host_size=Py_ssize_t
+    )
     cpdef object message(self)

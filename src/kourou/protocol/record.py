@@ -90,7 +90,7 @@ _NOT_ASCII = layout.NOT_ASCII
 class StoredMessage(msgspec.Struct, frozen=True, gc=False):
     """All fields of one record. Body and properties are slices of what it was read from."""
 
-    topic: str
+    raw_topic: bytes
     body: bytes | memoryview
     raw_properties: bytes | memoryview
     queue_id: int
@@ -110,6 +110,11 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False):
     size: int
 
     @property
+    def topic(self) -> str:
+        """The topic as text; bytes that are no UTF-8 become U+FFFD, as in Java."""
+        return self.raw_topic.decode("utf-8", "replace")
+
+    @property
     def properties(self) -> dict[str, str]:
         """The properties, parsed anew at each call."""
         return _properties.decode(self.raw_properties)
@@ -127,7 +132,7 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False):
     def encode(self) -> bytes:
         """The record again, to the byte."""
         return encode_record(
-            topic=self.topic,
+            topic=self.raw_topic,
             body=self.body,
             raw_properties=self.raw_properties,
             queue_id=self.queue_id,
@@ -168,7 +173,6 @@ class Scanner:
         "body_at",
         "body_crc",
         "body_size",
-        "born_host_size",
         "born_ms",
         "flag",
         "keys_at",
@@ -184,8 +188,6 @@ class Scanner:
         "reason",
         "reconsume_times",
         "size",
-        "store_host_at",
-        "store_host_size",
         "stored_ms",
         "sys_flag",
         "tags_hash",
@@ -218,38 +220,10 @@ class Scanner:
         After RECORD and FILLER another step goes on behind it; after anything else it finds the same again.
         """
         at = self.next_at
-        left = self._end - at
         self.at = at
-        if left < 8:
-            return self._stop(_CUT, f"{left} bytes are left") if left else self._stop(_END, "the range ends")
-        size, magic = layout.start(self._view, at)
-        if magic != _V1 and magic != _V2:
-            return self._step_elsewhere(size, magic, left)
-        if size < _SIZE_MIN:
-            return self._stop(_BAD, f"its size is {size}")
-        if size > left:
-            return self._stop(_CUT, f"its size is {size}, and {left} bytes are left")
-        return self._read(at)
-
-    def _stop(self, found: int, reason: str) -> int:
-        self.reason = reason
-        return found
-
-    def _step_elsewhere(self, size: int, magic: int, left: int) -> int:
-        """What is there when it is no record."""
-        if magic == FILLER_MAGIC:
-            if size < FILLER_SIZE_MIN:
-                return self._stop(_BAD, f"a filler of {size} bytes")
-            if size > left:
-                return self._stop(_CUT, f"a filler of {size} bytes, and {left} are left")
-            self.next_at = self.at + size
-            return self._stop(_FILLER, "the rest of the segment is unused")
-        if size == 0 and magic == 0:
-            return self._stop(_END, "never written")
-        return self._stop(_BAD, f"its magic is {magic & 0xFFFFFFFF:#010x}")
-
-    def _read(self, at: int) -> int:
-        """Reads the fields of the record at `at`, which has a magic and a size that fits the range."""
+        room = self._end - at
+        if room < _SIZE_MIN:
+            return self._step_elsewhere(room)
         (
             size,
             magic,
@@ -261,27 +235,29 @@ class Scanner:
             sys_flag,
             self.born_ms,
         ) = layout.head(self._view, at)
-        born_host_size = 20 if sys_flag & _BORN_HOST_V6 else 8
-        store_host_size = 20 if sys_flag & _STORE_HOST_V6 else 8
-        topic_count_size = 2 if magic == _V2 else 1
-        # What body, topic and properties have together; each takes its share and must leave no less than nothing.
-        left = size - (_SIZE_MIN - 17) - born_host_size - store_host_size - topic_count_size
+        if (magic != _V1 and magic != _V2) or size > room:
+            return self._step_elsewhere(room)
+        stored_at = at + (_HEAD_SIZE + 20 if sys_flag & _BORN_HOST_V6 else _HEAD_SIZE + 8)
+        tail_at = stored_at + (28 if sys_flag & _STORE_HOST_V6 else 16)
+        topic_count_size = 1 if magic == _V1 else 2
+        # What the body, the topic and the properties share. Each takes its part, and none may take what is not there.
+        left = size - (tail_at - at) - _TAIL_SIZE - topic_count_size - 2
         if left < 0:
             return self._stop(_BAD, f"its size is {size}, too small for its kind and its hosts")
-        stored_at = at + _HEAD_SIZE + born_host_size
-        tail_at = stored_at + 8 + store_host_size
         self.reconsume_times, self.prepared_offset, body_size = layout.tail(self._view, tail_at)
         left -= body_size
         if body_size < 0 or left < 0:
             return self._stop(_BAD, f"a body of {body_size} bytes in a record of {size}")
         body_at = tail_at + _TAIL_SIZE
         topic_at = body_at + body_size + topic_count_size
-        topic_size = self._view[topic_at - 1] if magic == _V1 else layout.int16(self._view, topic_at - 2)
+        (topic_size,) = (
+            layout.uint8(self._view, topic_at - 1) if magic == _V1 else layout.int16(self._view, topic_at - 2)
+        )
         left -= topic_size
         if topic_size < 0 or left < 0 or (magic == _V1 and topic_size > 127):
             return self._stop(_BAD, f"a topic of {topic_size} bytes in a record of {size}")
         properties_at = topic_at + topic_size + 2
-        properties_size = layout.int16(self._view, properties_at - 2)
+        (properties_size,) = layout.int16(self._view, properties_at - 2)
         if properties_size != left:
             return self._stop(_BAD, f"properties of {properties_size} bytes where {left} are left")
         if self._base >= 0 and self.physical_offset != self._base + at:
@@ -291,10 +267,7 @@ class Scanner:
         self.size = size
         self.magic = magic
         self.sys_flag = sys_flag
-        self.born_host_size = born_host_size
-        self.stored_ms = layout.int64(self._view, stored_at)
-        self.store_host_at = stored_at + 8
-        self.store_host_size = store_host_size
+        (self.stored_ms,) = layout.int64(self._view, stored_at)
         self.body_at = body_at
         self.body_size = body_size
         self.topic_at = topic_at
@@ -303,6 +276,30 @@ class Scanner:
         self.properties_size = properties_size
         self.next_at = at + size
         return _RECORD
+
+    def _step_elsewhere(self, room: int) -> int:
+        """Says what is there instead of a whole record."""
+        if room < 8:
+            return self._stop(_CUT, f"{room} bytes are left") if room else self._stop(_END, "the range ends")
+        size, magic = layout.start(self._view, self.at)
+        if magic in (MAGIC_V1, MAGIC_V2):
+            if size < RECORD_SIZE_MIN:
+                return self._stop(_BAD, f"its size is {size}")
+            return self._stop(_CUT, f"its size is {size}, and {room} bytes are left")
+        if magic == FILLER_MAGIC:
+            if size < FILLER_SIZE_MIN:
+                return self._stop(_BAD, f"a filler of {size} bytes")
+            if size > room:
+                return self._stop(_CUT, f"a filler of {size} bytes, and {room} are left")
+            self.next_at = self.at + size
+            return self._stop(_FILLER, "the rest of the segment is unused")
+        if size == 0 and magic == 0:
+            return self._stop(_END, "never written")
+        return self._stop(_BAD, f"its magic is {magic & 0xFFFFFFFF:#010x}")
+
+    def _stop(self, found: int, reason: str) -> int:
+        self.reason = reason
+        return found
 
     def skip_records(self) -> int:
         """Steps over records until there is something else, and says what; `at` is where the last whole one ends."""
@@ -346,10 +343,13 @@ class Scanner:
 
     def message(self) -> StoredMessage:
         """The current record as a value."""
-        body_end = self.body_at + self.body_size
+        born_host_at = self.at + _HEAD_SIZE
+        born_host_size = 20 if self.sys_flag & _BORN_HOST_V6 else 8
+        store_host_at = born_host_at + born_host_size + 8
+        store_host_size = 20 if self.sys_flag & _STORE_HOST_V6 else 8
         return StoredMessage(
-            layout.copy(self._view, self.topic_at, self.topic_size).decode("utf-8", "replace"),
-            self._buffer[self.body_at : body_end],
+            layout.copy(self._view, self.topic_at, self.topic_size),
+            self._buffer[self.body_at : self.body_at + self.body_size],
             self._buffer[self.properties_at : self.next_at],
             self.queue_id,
             self.queue_offset,
@@ -357,9 +357,9 @@ class Scanner:
             self.flag,
             self.sys_flag,
             self.born_ms,
-            layout.copy(self._view, self.at + _HEAD_SIZE, self.born_host_size),
+            layout.copy(self._view, born_host_at, born_host_size),
             self.stored_ms,
-            layout.copy(self._view, self.store_host_at, self.store_host_size),
+            layout.copy(self._view, store_host_at, store_host_size),
             self.reconsume_times,
             self.prepared_offset,
             self.body_crc,
@@ -405,18 +405,18 @@ def check_record_crc(buffer: Buffer, at: int = 0) -> None:
     scanner = Scanner(buffer, at)
     _expect_record(scanner)
     rest_end = scanner.next_at - RECORD_CRC_SIZE
-    crc_property = bytes(buffer[rest_end : scanner.next_at])
-    if scanner.properties_size < RECORD_CRC_SIZE or not crc_property.startswith(_CRC_NAME):
+    found = bytes(buffer[rest_end : scanner.next_at])
+    if scanner.properties_size < RECORD_CRC_SIZE or not found.startswith(_CRC_NAME):
         raise CorruptRecordError(at, f"its properties do not end in {_properties.Property.RECORD_CRC}")
-    if crc_property != _crc_property(memoryview(buffer)[at:rest_end]):
+    if found != crc_property(memoryview(buffer)[at:rest_end]):
         raise CorruptRecordError(at, "it does not fit the CRC over the whole record")
 
 
 _CRC_NAME: Final = b"__CRC32#\x01"
 
 
-def _crc_property(rest: bytes | memoryview) -> bytes:
-    # Ten digits, the lowest first.
+def crc_property(rest: bytes | memoryview) -> bytes:
+    """The property that ends a record with the CRC of all before it: ten digits, the lowest first."""
     return _CRC_NAME + f"{crc32(rest):010}"[::-1].encode() + b"\x02"
 
 
@@ -489,7 +489,7 @@ def encode_record(
         raise LocalProtocolError(f"a record can't hold one of its fields: {error}") from None
     if record_crc:
         rest = memoryview(record)[:-RECORD_CRC_SIZE]
-        record = bytes(rest) + _crc_property(rest)
+        record = bytes(rest) + crc_property(rest)
     return record
 
 

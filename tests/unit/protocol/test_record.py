@@ -149,6 +149,13 @@ def test_what_does_not_fit_is_refused(fields: dict[str, Any]) -> None:
         make(**fields)
 
 
+def test_a_topic_that_is_no_utf8_is_shown_as_java_shows_it_and_stays() -> None:
+    raw = make(topic=b"T\xffT")
+    message = decode_record(raw)
+    assert message.topic == "T\ufffdT"
+    assert message.encode() == raw
+
+
 def test_slices_of_a_memoryview_are_not_copied() -> None:
     data = bytearray(HELLO)
     message = decode_record(memoryview(data))
@@ -268,8 +275,9 @@ def test_the_record_crc_of_java() -> None:
         **{
             name: getattr(message, name)
             for name in message.__struct_fields__
-            if name not in ("size", "raw_properties", "body_crc", "magic")
+            if name not in ("size", "raw_topic", "raw_properties", "body_crc", "magic")
         },
+        topic=message.topic,
         raw_properties=bytes(message.raw_properties[:-20]),
         record_crc=True,
     )
