@@ -83,7 +83,7 @@ class KourouNameServer:
     def __init__(self, home: Path, tls: bool = False) -> None:
         check_candidate()
         self.home = home
-        self._conf = _write_conf(home, {})
+        self._conf = _write_conf(home, {"rocketmqHome": home})
         self._port = 0
         self.restart()
 
