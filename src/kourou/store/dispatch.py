@@ -44,6 +44,7 @@ class Dispatcher:
         self._queues: dict[int, ConsumeQueue] = {}
         self.stored_ms = 0  # of the last record that was dispatched
         self.records = 0  # how many were
+        self.last_record = -1  # where the last one begins
         self.disagreements = 0  # records whose place in their queue is taken, or far beyond its end
         self.torn = False  # the last run ended at a record of which a part is missing
 
@@ -82,6 +83,7 @@ class Dispatcher:
             if kind != _ROLLBACK and self._index is not None:
                 self._put_keys(scanner, topic)
             self.stored_ms = scanner.stored_ms
+            self.last_record = scanner.physical_offset
             self.records += 1
         return scanner
 

@@ -179,9 +179,9 @@ class Reader:
         """
         if self._index is None:
             return QueryResult()
-        found = self._index.query(topic.encode(), key.encode(), max_count, begin_ms, end_ms)
-        records = [record for offset in found.offsets if (record := self.record_at(offset)) is not None]
-        return QueryResult(records, found.updated_ms, found.updated_physical)
+        hits = self._index.query(topic, key, max_count, begin_ms, end_ms)
+        records = [record for offset in hits.offsets if (record := self.record_at(offset)) is not None]
+        return QueryResult(records, hits.last_ms, hits.last_physical)
 
     def offset_by_time(self, topic: str, queue_id: int, time_ms: int, boundary: Boundary) -> int:
         """The queue offset at a time: of the first message at or after it, or of the last at or before it."""

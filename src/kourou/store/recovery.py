@@ -27,10 +27,10 @@ from kourou.store.disk import Disk
 from kourou.store.dispatch import Dispatcher
 from kourou.store.index import Index
 from kourou.store.queues import Queues
+from kourou.store.sparse import zero_tail
 
 log = logging.getLogger(__name__)
 
-_ZEROS = bytes(1024 * 1024)
 
 
 class CleanStop(msgspec.Struct):
@@ -54,7 +54,8 @@ class RecoveryReport:
     log_end: int = 0
     records: int = 0
     scanned_bytes: int = 0
-    cut_bytes: int = 0  # of half records and segments behind the end
+    cut_segments: int = 0  # behind the end
+    cut_tail: bool = False  # something stood behind the end in its segment, and was zeroed
     end_reason: str = ""
     damage: list[str] = field(default_factory=list)  # stretches that do not hold, with records behind them
     rebuilt: bool = False  # queues and index were made anew from the whole log
@@ -101,6 +102,8 @@ class Recovery:
         for queue in self.queues.opened():
             queue.truncate(end)
             queue.next_offset = queue.end
+        if self.index is not None:
+            self.index.truncate(end)
         return self.report
 
     def _start_empty(self) -> None:
@@ -222,26 +225,11 @@ class Recovery:
     def _cut_log(self, end: int) -> None:
         """Nothing may be behind the end: segments go, and bytes that look like records are zeroed, durably."""
         segments = self.log.segments
-        last = segments.end
+        before = len(segments)
         segments.remove_from(end if end % segments.file_size == 0 and end > segments.start else end + 1)
-        self.report.cut_bytes = max(0, last - max(segments.end, end))
+        self.report.cut_segments = before - len(segments)
         if segments.holds(end):
-            file, at = segments.file(end), end % segments.file_size
-            cut = zero(file.buffer, at)
-            if cut:
-                file.sync()
-            self.report.cut_bytes = cut
-
-
-def zero(buffer: memoryview, start: int) -> int:
-    """Zero a buffer from `start` on, touching only what is not zero yet. How many bytes that was, in steps."""
-    cut = 0
-    for at in range(start, len(buffer), len(_ZEROS)):
-        size = min(len(_ZEROS), len(buffer) - at)
-        if buffer[at : at + size] != _ZEROS[:size]:
-            buffer[at : at + size] = _ZEROS[:size]
-            cut += size
-    return cut
+            self.report.cut_tail = zero_tail(self.disk, segments.file(end), end % segments.file_size)
 
 
 def next_record(buffer: memoryview, start: int, base: int) -> int | None:

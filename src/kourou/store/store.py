@@ -29,6 +29,7 @@ from kourou.store.flush import FlushClock, Waiters
 from kourou.store.index import Index
 from kourou.store.jobs import Job, MendLog, PrepareSegment, SyncLog, SyncQueues
 from kourou.store.queues import Queues
+from kourou.store.reading import Reader
 from kourou.store.recovery import CleanStop, Recovery, RecoveryReport, read_clean_stop
 from kourou.store.settings import FlushMode, StoreSettings, delay_table
 
@@ -88,6 +89,7 @@ class Store:
             if settings.index_enabled
             else None
         )
+        self.reader = Reader(self.log, self.queues, self.index)
         self._dispatcher = Dispatcher(self.queues.by_bytes, self.index, delay_table(settings.delay_levels))
         self._topics: dict[str, bytes] = {}  # topics as they stand in records
         self.dispatched = 0  # readers see what is before it
@@ -102,7 +104,6 @@ class Store:
         self._queues_doubtful = False  # a sync of queues failed: the checkpoint stays where it is, see _queues_synced
         self._dirty_since = 0  # `dispatched` when queues were last synced
         self.report = RecoveryReport()
-        self._last_record = -1  # where the newest record begins
 
     # ── Life ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -188,7 +189,7 @@ class Store:
         stop = CleanStop(
             checkpoint=checkpoint.fingerprint,
             log_end=self.log.end,
-            last_record=self._last_record,
+            last_record=self._dispatcher.last_record,
             queues=sum(1 for _ in self.queues.names()),
             index=[] if self.index is None else self.index.names,
         )
@@ -222,7 +223,6 @@ class Store:
                 commit_log.seal(offset)  # zeros mark what a crash lost, unless a CRC vouches for them: torn.py
             if message.sys_flag & 0xC in (0, 8):
                 queue.next_offset = queue_offset + 1
-            self._last_record = offset
             done.append(Appended(offset, queue_offset, stored_ms, commit_log.end - offset))
         return done
 

@@ -15,7 +15,7 @@ cdef inline void _put32(uint8_t* p, int value) noexcept nogil:
 
 cdef inline void _put64(uint8_t* p, long long value) noexcept nogil:
     _put32(p, <int>(<uint64_t>value >> 32))
-    _put32(p + 4, <int>(<uint64_t>value & 0xFFFFFFFF))
+    _put32(p + 4, <int><uint32_t>value)
 
 
 cdef inline uint8_t* _put(uint8_t* p, bytes data) noexcept:

@@ -1,0 +1,25 @@
+# C types for dispatch.py.
+
+cimport cython
+
+from kourou.protocol.record cimport Scanner
+from kourou.store.consume_queue cimport ConsumeQueue
+from kourou.store.index cimport Index
+
+cdef int _DONE, _RECORD, _TRANSACTION, _PREPARED, _ROLLBACK
+cdef bytes _SCHEDULE
+
+
+cdef class Dispatcher:
+    cdef object _queue_of, _delays
+    cdef Index _index
+    cdef bytes _topic
+    cdef dict _queues
+    cdef readonly long long stored_ms, last_record
+    cdef readonly Py_ssize_t records, disagreements
+    cdef readonly bint torn
+
+    @cython.locals(scanner=Scanner, kind=int, topic=bytes, queue=ConsumeQueue, tags_code="long long", done=int)
+    cpdef Scanner run(self, buffer, Py_ssize_t start, Py_ssize_t end, long long base, bint crc)
+    @cython.locals(index=Index, key=bytes)
+    cdef _put_keys(self, Scanner scanner, bytes topic)
