@@ -34,7 +34,11 @@ class Client:
 
     def __init__(self, kind: Kind, name_servers: str, home: Path) -> None:
         self._talker = Talker(_command(kind, name_servers, home), home)
-        assert self._talker.line() == "ready"
+        try:
+            assert self._talker.line() == "ready"
+        except AssertionError:
+            self.stop()
+            raise
 
     def send(self, topic: str, prefix: str, count: int) -> None:
         """Sends the bodies `prefix-0`, `prefix-1` …"""

@@ -14,11 +14,11 @@ class MqAdmin:
 
     def __init__(self, home: Path) -> None:
         self._home = home
-        self._talker: Talker | None = None
+        self._talker: Talker | None = self._start()
 
     def run(self, name_servers: str, command: str, *arguments: str) -> str:
         """What the command printed, errors included, without the frames of its stack traces."""
-        talker = self._talker or self._start()
+        talker = self._talker = self._talker or self._start()
         talker.tell(json.dumps([command, *arguments, "-n", name_servers]))
         how, size = talker.line().split(" ")
         printed = talker.read(int(size))
@@ -35,5 +35,4 @@ class MqAdmin:
         jars = toolchain.jars("server")
         classes = toolchain.classes("admin", ["admin"], jars)
         start = [*java_command("quiet.xml", self._home), f"-Drocketmq.home.dir={self._home}", "-Xmx256m"]
-        self._talker = Talker([*start, "-cp", f"{classes}:{jars}/*", "AdminDriver"], self._home)
-        return self._talker
+        return Talker([*start, "-cp", f"{classes}:{jars}/*", "AdminDriver"], self._home)

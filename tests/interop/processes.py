@@ -62,17 +62,21 @@ class Process:
         return self.output.read_text(errors="replace")
 
     def wait_until(self, what: str, look: Callable[[], Found | None], seconds: float) -> Found:
-        """As `wait_for`, but fails at once, with its last words, when the process ends meanwhile."""
+        """As `wait_for`, but fails at once when the process ends meanwhile; in both cases with its last words.
+
+        A process that did not do what was waited for is of no use to anyone: it is ended.
+        """
 
         def look_alive() -> Found | None:
             found = look()
             if not found and not self.running:
-                raise GaveUpError(f"{what}: ended with {self._popen.returncode}:\n{self.said()[-2000:]}")
+                raise GaveUpError(f"{what}: ended with {self._popen.returncode}")
             return found
 
         try:
             return wait_for(what, look_alive, seconds)
         except GaveUpError as gave_up:
+            self.kill()
             raise GaveUpError(f"{gave_up}; it said:\n{self.said()[-2000:]}") from None
 
     def terminate(self) -> None:

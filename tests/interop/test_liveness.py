@@ -5,10 +5,10 @@ import re
 import pytest
 
 from .clients import Kind
-from .conftest import StartBroker, StartClient, StartNameServer, World, wait_registered
 from .mqadmin import MqAdmin
 from .processes import wait_for
 from .servers import CLUSTER
+from .worlds import StartBroker, StartClient, StartNameServer, World, wait_registered
 
 pytestmark = pytest.mark.interop
 

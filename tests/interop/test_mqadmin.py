@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from .conftest import World
 from .processes import wait_for
 from .servers import CLUSTER
+from .worlds import World
 
 pytestmark = pytest.mark.interop
 
@@ -35,7 +35,7 @@ class Both:
     def route(self, topic: str) -> dict[str, Any]:
         """The topic's route, once both name servers know the topic."""
         for world in (self.reference, self.candidate):
-            wait_for(f"the route of {topic}", lambda w=world: "queueDatas" in w.run("topicRoute", "-t", topic), 10)  # type: ignore[misc]
+            _wait_for_route(world, topic)
         text = self.run("topicRoute", "-t", topic)
         route: dict[str, Any] = json.loads(re.sub(r"(?m)^(\s*)(\d+):", r'\1"\2":', text))
         return route
@@ -60,6 +60,10 @@ def topic(both: Both, request: pytest.FixtureRequest) -> str:
     assert "create topic to BROKER success." in text
     both.route(name)
     return str(name)
+
+
+def _wait_for_route(world: World, topic: str) -> None:
+    wait_for(f"the route of {topic}", lambda: "queueDatas" in world.run("topicRoute", "-t", topic), 10)
 
 
 def _run_plain(world: World, command: str, *arguments: str) -> str:

@@ -1,9 +1,12 @@
 """Real clients find a real broker through the name server, send, and get back what they sent."""
 
+import ssl
+
 import pytest
 
 from .clients import Kind
-from .conftest import StartClient, World
+from .wire import Connection
+from .worlds import StartClient, World
 
 pytestmark = pytest.mark.interop
 
@@ -29,3 +32,13 @@ def test_topic_made_by_mqadmin_is_found(world: World, start_client: StartClient)
     client.subscribe("made-before", "group-made-before")
     received = client.receive("group-made-before", COUNT)
     assert sorted(received) == sorted(f"sent-{n}" for n in range(COUNT))
+
+
+def test_tls_and_plain_text_share_a_port(world: World) -> None:
+    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trusting.check_hostname = False
+    trusting.verify_mode = ssl.CERT_NONE
+    with Connection(world.name_server.address, trusting) as secret, Connection(world.name_server.address) as plain:
+        answers = [connection.ask(105, {"topic": "broker-a"}) for connection in (secret, plain)]
+    assert answers[0] == answers[1]
+    assert world.broker.address.encode() in answers[0].body

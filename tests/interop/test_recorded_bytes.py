@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from .conftest import Need
 from .record import DATA, RECORDINGS, record
+from .worlds import needed
 
 pytestmark = pytest.mark.interop
 
 
 @pytest.mark.parametrize("name", RECORDINGS)
-def test_committed_recording_is_what_the_real_classes_write(name: str, tmp_path: Path, need: Need) -> None:
+def test_committed_recording_is_what_the_real_classes_write(name: str, tmp_path: Path) -> None:
     fresh = tmp_path / name
-    with need():
+    with needed():
         record(name, fresh)
     expected, recorded = _lines(DATA / name), _lines(fresh)
     assert [_title(line) for line in recorded] == [_title(line) for line in expected]

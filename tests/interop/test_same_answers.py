@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from .conftest import CANDIDATE, Need
 from .processes import wait_for
 from .servers import ApacheNameServer, NameServer
 from .wire import ONE_WAY, Answer, Connection, crc32
+from .worlds import CANDIDATE, needed
 
 pytestmark = pytest.mark.interop
 
@@ -32,10 +32,10 @@ Pair = tuple[NameServer, NameServer]
 
 
 @pytest.fixture(scope="module")
-def name_servers(tmp_path_factory: pytest.TempPathFactory, need: Need) -> Iterator[Pair]:
+def name_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     homes = tmp_path_factory.mktemp("answers")
     with ExitStack() as at_end:
-        with need():
+        with needed():
             reference = ApacheNameServer(homes / "reference")
             at_end.callback(reference.kill)
             candidate = CANDIDATE(homes / "candidate")
@@ -115,7 +115,11 @@ def broker(name_servers: Pair, client: Twins) -> Iterator[Broker]:
 
 def _wait_gone(client: Twins) -> None:
     for connection in client.connections:
-        wait_for("the brokers to go", lambda c=connection: not c.ask(CLUSTER_INFO).json()["clusterAddrTable"], 5)  # type: ignore[misc]
+        _wait_empty(connection)
+
+
+def _wait_empty(connection: Connection) -> None:
+    wait_for("the brokers to go", lambda: not connection.ask(CLUSTER_INFO).json()["clusterAddrTable"], 5)
 
 
 # Routes.
@@ -306,9 +310,13 @@ def test_unknown_request(client: Twins, code: int) -> None:
 def test_one_way_request_is_not_answered(client: Twins) -> None:
     for connection in client.connections:
         connection.send(PUT_KV, {"namespace": "ONE_WAY", "key": "k", "value": "v"}, flag=ONE_WAY)
-    # The next answer on the connection is that of the next request.
+    # The next answer on the connection is that of the next request, or `ask` fails.
     for connection in client.connections:
-        wait_for("the value", lambda c=connection: c.ask(GET_KV, {"namespace": "ONE_WAY", "key": "k"}).code == 0, 5)  # type: ignore[misc]
+        _wait_for_value(connection, {"namespace": "ONE_WAY", "key": "k"})
+
+
+def _wait_for_value(connection: Connection, where: dict[str, str]) -> None:
+    wait_for("the value", lambda: connection.ask(GET_KV, where).code == 0, 5)
 
 
 @pytest.mark.parametrize(

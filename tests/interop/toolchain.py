@@ -47,7 +47,7 @@ def prepare() -> None:
 @cache
 def java() -> str:
     """The path of a Java of at least version 17."""
-    path = _tool("java")
+    path = tool("java")
     said = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=60).stderr
     version = re.search(r'version "(\d+)', said)
     if version is None or int(version[1]) < OLDEST_JAVA:
@@ -64,9 +64,9 @@ def jars(name: str) -> Path:
         with tempfile.TemporaryDirectory() as work:
             shutil.copy(pom, Path(work) / "pom.xml")
             goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={folder}"]
-            _run([_tool("mvn"), "-q", "-B", *goal], cwd=Path(work))
+            _run([tool("mvn"), "-q", "-B", *goal], cwd=Path(work))
 
-    return _made(f"jars-{name}", [pom], fetch)
+    return made(f"jars-{name}", [pom], fetch)
 
 
 def classes(name: str, sources: Iterable[str], jar_folder: Path) -> Path:
@@ -75,10 +75,10 @@ def classes(name: str, sources: Iterable[str], jar_folder: Path) -> Path:
 
     def compile_all(folder: Path) -> None:
         options = ["-nowarn", "-Xlint:none", "-encoding", "UTF-8", "-d", str(folder), "-cp", f"{jar_folder}/*"]
-        _run([_tool("javac"), *options, *map(str, files)])
+        _run([tool("javac"), *options, *map(str, files)])
 
     java()
-    return _made(f"classes-{name}", files, compile_all, salt=jar_folder.name)
+    return made(f"classes-{name}", files, compile_all, salt=jar_folder.name)
 
 
 def go_driver() -> Path:
@@ -86,12 +86,13 @@ def go_driver() -> Path:
     source = HERE / "go"
 
     def build(folder: Path) -> None:
-        _run([_tool("go"), "build", "-buildvcs=false", "-o", str(folder / "driver"), "."], cwd=source)
+        _run([tool("go"), "build", "-buildvcs=false", "-o", str(folder / "driver"), "."], cwd=source)
 
-    return _made("go-driver", sorted(source.glob("*")), build) / "driver"
+    return made("go-driver", sorted(source.glob("*")), build) / "driver"
 
 
-def _tool(name: str) -> str:
+def tool(name: str) -> str:
+    """The path of a program. Raises MissingToolError."""
     # Go's own packages install to a folder that is not on everyone's path.
     path = shutil.which(name) or shutil.which(name, path="/usr/local/go/bin")
     if path is None:
@@ -103,7 +104,8 @@ def _java_files(source: Path) -> list[Path]:
     return sorted(source.rglob("*.java")) if source.is_dir() else [source]
 
 
-def _made(name: str, inputs: Iterable[Path], make: Callable[[Path], None], salt: str = "") -> Path:
+def made(name: str, inputs: Iterable[Path], make: Callable[[Path], None], salt: str = "") -> Path:
+    """The folder which `make` fills, given its inputs; made now if it is not there yet."""
     digest = hashlib.sha256(salt.encode())
     for file in inputs:
         digest.update(file.name.encode() + b"\0" + file.read_bytes())

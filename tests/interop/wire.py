@@ -3,6 +3,7 @@
 import json
 import re
 import socket
+import ssl
 import struct
 import zlib
 from dataclasses import dataclass, field
@@ -27,11 +28,13 @@ class Answer:
 
 
 class Connection:
-    """One connection to a server; requests are answered one by one."""
+    """One connection to a server, in plain text or with TLS; requests are answered one by one."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, tls: ssl.SSLContext | None = None) -> None:
         host, _, port = address.rpartition(":")
         self._socket = socket.create_connection((host, int(port)), timeout=10)
+        if tls is not None:
+            self._socket = tls.wrap_socket(self._socket)
         self._opaque = 0
 
     def __enter__(self) -> Self:
