@@ -7,6 +7,7 @@ over raw memory whose plain twin is another module: it is only ever an addition.
 HOT_MODULES: dict[str, str] = {
     "kourou.protocol._wire": "src/kourou/protocol/_wire.pyx",
     "kourou.protocol.record": "src/kourou/protocol/record.py",
+    "kourou.store.appending": "src/kourou/store/appending.py",
     "kourou.store.commit_log": "src/kourou/store/commit_log.py",
     "kourou.store.consume_queue": "src/kourou/store/consume_queue.py",
     "kourou.store.dispatch": "src/kourou/store/dispatch.py",

@@ -12,7 +12,7 @@ Java: DefaultMessageStore.
 
 import logging
 import os
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import assert_never
@@ -20,32 +20,26 @@ from typing import assert_never
 import msgspec
 
 from kourou.protocol.record import RECORD_CRC_SIZE, Found
+from kourou.store.appending import Appended, Appender
 from kourou.store.checkpoint import Checkpoint
-from kourou.store.commit_log import CommitLog, NewMessage, with_room_for_crc
+from kourou.store.commit_log import CommitLog, NewMessage
+from kourou.store.consume_queue import ConsumeQueue
 from kourou.store.disk import Disk, Lock, RealDisk
 from kourou.store.dispatch import Dispatcher
-from kourou.store.errors import StoreError
+from kourou.store.errors import DiskFullError, StoreError
 from kourou.store.flush import FlushClock, Waiters
 from kourou.store.index import Index
-from kourou.store.jobs import Job, MendLog, PrepareSegment, SyncLog, SyncQueues
+from kourou.store.jobs import Job, MendLog, PrepareSegment, RemoveFiles, SyncLog, SyncQueues
 from kourou.store.queues import Queues
 from kourou.store.reading import Reader
 from kourou.store.recovery import CleanStop, Recovery, RecoveryReport, read_clean_stop
+from kourou.store.retention import Cleaner, expired_queues
 from kourou.store.settings import FlushMode, StoreSettings, delay_table
 
 log = logging.getLogger(__name__)
 
 MEND_INTERVAL_MS = 1_000
-"""How long to leave a failing disk alone before it is tried again."""
-
-
-class Appended(msgspec.Struct, frozen=True, gc=False):
-    """Where a message went."""
-
-    physical_offset: int
-    queue_offset: int
-    stored_ms: int
-    size: int
+"""How long to leave a failing or full disk alone before it is tried again."""
 
 
 class Paths:
@@ -90,8 +84,18 @@ class Store:
             else None
         )
         self.reader = Reader(self.log, self.queues, self.index)
+        self._cleaner = Cleaner(
+            settings,
+            disk,
+            paths.root,
+            self.log,
+            self.queues,
+            self.index,
+            now_ms,
+            lambda time_ms: int(file_time(time_ms)[8:10]),  # yyyyMMddHH…
+        )
         self._dispatcher = Dispatcher(self.queues.by_bytes, self.index, delay_table(settings.delay_levels))
-        self._topics: dict[str, bytes] = {}  # topics as they stand in records
+        self._appender = Appender(self.log, self.queues.ensure)
         self.dispatched = 0  # readers see what is before it
         self.confirm: int | None = None  # no reader sees beyond, whatever is safe here; None: no such limit
         self._clock = FlushClock(settings, now_ms, now_ms, now_ms, now_ms)
@@ -101,6 +105,8 @@ class Store:
         self._spare_job: PrepareSegment | None = None
         self._mend_job: MendLog | None = None
         self._mend_after_ms = 0
+        self._spare_after_ms = 0
+        self._gone: list[ConsumeQueue] = []  # removed queues, some of whose files are perhaps being synced
         self._queues_doubtful = False  # a sync of queues failed: the checkpoint stays where it is, see _queues_synced
         self._dirty_since = 0  # `dispatched` when queues were last synced
         self.report = RecoveryReport()
@@ -178,6 +184,7 @@ class Store:
 
     def abandon(self) -> None:
         """Let go of all files without making anything safe, as a crash would."""
+        self._close_gone()
         self.queues.close()
         if self.index is not None:
             self.index.close()
@@ -203,28 +210,11 @@ class Store:
         Raises IllegalMessageError for the first one that breaks a limit; DiskFullError, DiskFailedError. With
         `together` nothing is appended then, otherwise those before it are.
         """
-        commit_log = self.log
-        stored_ms = max(now_ms, commit_log.stored_ms)
+        if self._cleaner.refusal is not None:
+            raise DiskFullError(self._cleaner.refusal)
         if together:
             self._make_room(messages)
-        done: list[Appended] = []
-        for message in messages:
-            topic = self._topics.get(message.topic)
-            if topic is None:
-                topic = self._topics[message.topic] = message.topic.encode()
-            commit_log.check(message, topic)
-            properties = message.properties
-            if b"\0" in properties:
-                properties = with_room_for_crc(properties)
-            queue = self.queues.ensure(message.topic, message.queue_id)
-            queue_offset = queue.next_offset if message.sys_flag & 0xC in (0, 8) else 0
-            offset = commit_log.append(message, topic, properties, queue_offset, stored_ms)
-            if properties is not message.properties:
-                commit_log.seal(offset)  # zeros mark what a crash lost, unless a CRC vouches for them: torn.py
-            if message.sys_flag & 0xC in (0, 8):
-                queue.next_offset = queue_offset + 1
-            done.append(Appended(offset, queue_offset, stored_ms, commit_log.end - offset))
-        return done
+        return self._appender.append(messages, max(now_ms, self.log.stored_ms))
 
     def _make_room(self, messages: Iterable[NewMessage]) -> None:
         size = 0
@@ -275,7 +265,11 @@ class Store:
         """Jobs that are due now, for a worker; each is to be given back by `finished`."""
         due: list[Job] = []
         commit_log = self.log
-        start = commit_log.wants_spare()
+        if self._log_job is None and self._queue_job is None:
+            removal = self._cleaner.step(now_ms, min(self.dispatched, commit_log.flushed))
+            if removal is not None:
+                due.append(removal)
+        start = commit_log.wants_spare() if self._cleaner.refusal is None and now_ms >= self._spare_after_ms else None
         if self._spare_job is None and start is not None:
             self._spare_job = PrepareSegment(commit_log.segments, start, self._settings.warm_segments)
             due.append(self._spare_job)
@@ -307,13 +301,17 @@ class Store:
                 return self._log_mended(job, now_ms)
             case SyncQueues():
                 self._queue_job = None
+                self._close_gone()
                 self._queues_synced(job, now_ms)
             case PrepareSegment():
                 self._spare_job = None
                 if job.file is not None:
                     self.log.give_spare(job.start, job.file)
                 elif job.error is not None:
+                    self._spare_after_ms = now_ms + MEND_INTERVAL_MS
                     log.warning("no segment prepared: %s", job.error)
+            case RemoveFiles():
+                self._cleaner.removed(job)
             case _:
                 assert_never(job)
         return []
@@ -378,6 +376,58 @@ class Store:
         if queue_job.error is not None:
             raise queue_job.error
         return tokens
+
+    # ── Removing ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def refusal(self) -> str | None:
+        """Why nothing may be written now: the disk is too full, or failed. None if writing goes on."""
+        return self._cleaner.refusal or self.log.failed
+
+    def remove_expired(self) -> None:
+        """Remove expired segments now, whatever the hour (DELETE_EXPIRED_COMMITLOG)."""
+        self._cleaner.request()
+
+    def remove_topic(self, topic: str) -> int:
+        """Remove the queues of a topic: how many. Its records stay in the log until they expire. Raises OSError.
+
+        What was appended and is not dispatched yet will make a queue of that name again.
+        """
+        removed = self._remove_queues([(topic, queue_id) for queue_id in self.queues.of_topic(topic)])
+        if topic in self._disk.folders(self._paths.queues_ext):
+            self._disk.remove_folder(self._paths.queues_ext / topic)
+        return removed
+
+    def remove_unused_topics(self, used: Container[str]) -> list[str]:
+        """Remove the queues of all other topics, and say which these are (CLEAN_UNUSED_TOPIC). Raises OSError."""
+        unused = sorted({topic for topic, _ in self.queues.names() if topic not in used})
+        for topic in unused:
+            self.remove_topic(topic)
+        return unused
+
+    def remove_expired_queues(self, keep: Container[str] = ()) -> int:
+        """Remove queues all of whose messages are gone, but those of topics to keep: how many. Raises OSError.
+
+        Their next messages begin at offset 0 again (CLEAN_EXPIRED_CONSUMEQUEUE).
+        """
+        return self._remove_queues(expired_queues(self.queues, self.log.start, keep))
+
+    def _remove_queues(self, names: list[tuple[str, int]]) -> int:
+        self.dispatch()
+        for topic, queue_id in names:
+            queue = self.queues.remove(topic, queue_id)
+            if queue is not None:
+                self._gone.append(queue)
+        self._dispatcher.forget_queues()
+        self._appender.forget()
+        if self._queue_job is None:
+            self._close_gone()
+        return len(names)
+
+    def _close_gone(self) -> None:
+        for queue in self._gone:
+            queue.close()
+        self._gone.clear()
 
 
 def _with_present_sizes(settings: StoreSettings, disk: Disk, paths: Paths) -> StoreSettings:

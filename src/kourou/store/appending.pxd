@@ -1,0 +1,34 @@
+# C types for appending.py.
+
+cimport cython
+
+from kourou.store.commit_log cimport CommitLog
+from kourou.store.consume_queue cimport ConsumeQueue
+
+cdef int _TRANSACTION, _PREPARED, _ROLLBACK
+
+
+cdef class _Topic:
+    cdef bytes name
+    cdef dict queues
+
+
+cdef class Appender:
+    cdef CommitLog _log
+    cdef object _queue_of
+    cdef dict _topics
+
+    @cython.locals(
+        log=CommitLog,
+        done=list,
+        topic=_Topic,
+        queue=ConsumeQueue,
+        properties=bytes,
+        kind=int,
+        is_queued=bint,
+        queue_offset="long long",
+        offset="long long",
+    )
+    cpdef list append(self, messages, long long stored_ms)
+    @cython.locals(topic=_Topic)
+    cdef _Topic _keep(self, str name)

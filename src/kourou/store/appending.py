@@ -1,0 +1,85 @@
+# cython: annotation_typing=False
+"""Appending messages: each gets its place in its queue and in the log.
+
+The hot loop of sending. Queues and the bytes of topics are looked up once and kept.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from kourou.protocol.codes import TRANSACTION_MASK, SysFlag
+from kourou.store.commit_log import CommitLog, NewMessage, with_room_for_crc
+from kourou.store.consume_queue import ConsumeQueue
+
+TOPICS_KEPT_MAX: Final = 100_000
+
+_TRANSACTION = int(TRANSACTION_MASK)
+_PREPARED = int(SysFlag.TRANSACTION_PREPARED)
+_ROLLBACK = int(SysFlag.TRANSACTION_ROLLBACK)
+
+
+class Appended(msgspec.Struct, frozen=True, gc=False):
+    """Where a message went."""
+
+    physical_offset: int
+    queue_offset: int
+    stored_ms: int
+    size: int
+
+
+class _Topic:
+    """What is kept of a topic."""
+
+    __slots__ = ("name", "queues")
+
+    def __init__(self, name: bytes) -> None:
+        self.name = name  # as it stands in records
+        self.queues: dict[int, ConsumeQueue] = {}
+
+
+class Appender:
+    """Appends to one log."""
+
+    def __init__(self, log: CommitLog, queue_of: Callable[[str, int], ConsumeQueue]) -> None:
+        self._log = log
+        self._queue_of = queue_of
+        self._topics: dict[str, _Topic] = {}
+
+    def forget(self) -> None:
+        """Queues were closed or removed: look them up anew."""
+        self._topics.clear()
+
+    def append(self, messages: Sequence[NewMessage], stored_ms: int) -> list[Appended]:
+        """Append messages in order. Raises IllegalMessageError, DiskFullError, DiskFailedError: those before are in."""
+        log = self._log
+        done: list[Appended] = []
+        for message in messages:
+            topic = self._topics.get(message.topic)
+            if topic is None:
+                topic = self._keep(message.topic)
+            log.check(message, topic.name)
+            queue = topic.queues.get(message.queue_id)
+            if queue is None:
+                queue = self._queue_of(message.topic, message.queue_id)
+                topic.queues[message.queue_id] = queue
+            properties = message.properties
+            if 0 in properties:
+                properties = with_room_for_crc(properties)
+            kind = message.sys_flag & _TRANSACTION
+            is_queued = kind != _PREPARED and kind != _ROLLBACK
+            queue_offset = queue.next_offset if is_queued else 0
+            offset = log.append(message, topic.name, properties, queue_offset, stored_ms)
+            if properties is not message.properties:
+                log.seal(offset)  # zeros mark what a crash lost, unless a CRC vouches for them: torn.py
+            if is_queued:
+                queue.next_offset = queue_offset + 1
+            done.append(Appended(offset, queue_offset, stored_ms, log.end - offset))
+        return done
+
+    def _keep(self, name: str) -> _Topic:
+        if len(self._topics) >= TOPICS_KEPT_MAX:
+            self._topics.clear()
+        topic = self._topics[name] = _Topic(name.encode())
+        return topic
