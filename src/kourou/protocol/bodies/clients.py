@@ -3,8 +3,8 @@
 from msgspec import field
 
 from kourou.protocol.bodies.base import Body, always
-from kourou.protocol.bodies.topics import MessageQueue
 from kourou.protocol.java import Int32, Int64
+from kourou.protocol.message import MessageQueue
 
 
 class SubscriptionData(Body):

@@ -2,8 +2,9 @@
 
 from kourou.protocol.bodies.base import Body, always
 from kourou.protocol.bodies.clients import SubscriptionData
-from kourou.protocol.bodies.topics import DataVersion, MessageQueue
+from kourou.protocol.bodies.topics import DataVersion
 from kourou.protocol.java import Int32, Int64
+from kourou.protocol.message import MessageQueue
 
 
 class TopicOffset(Body):
@@ -86,9 +87,12 @@ class ResetOffsetBody(Body):
     offset_table: dict[MessageQueue, Int64] = always(dict)
 
 
-class MessageQueueForC(MessageQueue):
+class MessageQueueForC(Body):
     """A queue and the offset to go on from."""
 
+    topic: str
+    broker_name: str
+    queue_id: Int32 = always(0)
     offset: Int64 = always(0)
 
 

@@ -10,14 +10,6 @@ from kourou.protocol.errors import BodyError
 from kourou.protocol.java import Int32, Int64
 
 
-class MessageQueue(Body, order=True):
-    """One queue. Stands as a key in many tables."""
-
-    topic: str
-    broker_name: str
-    queue_id: Int32 = always(0)
-
-
 class DataVersion(Body):
     """Which state of a table somebody has. Equal when all three are equal; none of them orders two versions."""
 
