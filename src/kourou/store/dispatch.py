@@ -50,9 +50,13 @@ class Dispatcher:
 
     def reset(self) -> None:
         """Queues were closed or removed: look them up anew, and count anew."""
+        self.forget_queues()
+        self.stored_ms = self.records = self.disagreements = 0
+
+    def forget_queues(self) -> None:
+        """Some queues are not there any more."""
         self._topic = b""
         self._queues = {}
-        self.stored_ms = self.records = self.disagreements = 0
 
     def run(self, buffer: memoryview, start: int, end: int, base: int, crc: bool) -> Scanner:
         """Dispatch the records of `buffer[start:end]`, whose first byte has the physical offset `base`.

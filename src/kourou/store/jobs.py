@@ -86,4 +86,22 @@ class MendLog:
             self.error = error
 
 
-Job: TypeAlias = SyncLog | SyncQueues | PrepareSegment | MendLog
+@dataclass(slots=True)
+class RemoveFiles:
+    """Remove files, oldest first. Each removal is safe before the next one, so that a crash leaves no gap."""
+
+    disk: Disk
+    paths: list[Path]  # after the run: those that could not be removed
+    error: OSError | None = None
+
+    def run(self) -> None:
+        try:
+            while self.paths:
+                self.disk.remove(self.paths[0])
+                self.disk.sync_folder(self.paths[0].parent)
+                del self.paths[0]
+        except OSError as error:
+            self.error = error
+
+
+Job: TypeAlias = SyncLog | SyncQueues | PrepareSegment | MendLog | RemoveFiles

@@ -39,6 +39,11 @@ class Queues:
             for queue_id in sorted(self._on_disk.get(topic, set()) | self._open.get(topic, {}).keys()):
                 yield topic, queue_id
 
+    def names_by_use(self) -> list[tuple[str, int]]:
+        """All queues, those that are open first."""
+        opened = [(queue.topic, queue.queue_id) for queue in self.opened()]
+        return [*opened, *(set(self.names()) - set(opened))]
+
     def opened(self) -> Iterator[ConsumeQueue]:
         """Queues that somebody needed since the start."""
         for queues in list(self._open.values()):
@@ -61,11 +66,19 @@ class Queues:
         queues = self._open.setdefault(topic, {})
         queue = queues.get(queue_id)
         if queue is None:
-            folder = self._folder / topic / str(queue_id)
-            queue = ConsumeQueue(self._disk, folder, topic, queue_id, self._settings.queue_file_entries)
+            entries = self._settings.queue_file_entries
+            queue = ConsumeQueue(self._disk, self._path(topic, queue_id), topic, queue_id, entries)
             queue.open(self.log_start)
             queues[queue_id] = queue
         return queue
+
+    def _path(self, topic: str, queue_id: int) -> Path:
+        return self._topic_path(topic) / str(queue_id)
+
+    def _topic_path(self, topic: str) -> Path:
+        """A damaged record may have any topic: an `o` with a wrong bit is a slash. It must not lead elsewhere."""
+        name = topic.replace("/", "\ufffd").replace("\0", "\ufffd")
+        return self._folder / (name if name not in ("", ".", "..") else f"\ufffd{name}")
 
     def by_bytes(self, topic: bytes, queue_id: int) -> ConsumeQueue:
         """As `ensure`, for a topic as it stands in a record."""
@@ -80,14 +93,30 @@ class Queues:
         entries = self._settings.queue_file_entries
         return offset - offset % entries + entries
 
-    def remove(self, topic: str, queue_id: int) -> None:
-        """A queue and its files go."""
-        queue = self._open.get(topic, {}).pop(queue_id, None)
-        if queue is not None:
-            queue.destroy()
+    def expire(self, topic: str, queue_id: int) -> int:
+        """The log begins at `log_start` by now, and a queue follows: how many of its files went. Raises OSError.
+
+        One that nobody has opened and that has a single file will find its start when it is opened.
+        """
+        queue = self._open.get(topic, {}).get(queue_id)
+        if queue is None:
+            if queue_id not in self._on_disk.get(topic, ()) or len(self._disk.files(self._path(topic, queue_id))) < 2:
+                return 0
+            queue = self.ensure(topic, queue_id)
+        return queue.expire(self.log_start)
+
+    def remove(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """A queue and its files go. If it is open it still has its descriptors: a worker may be syncing them."""
+        queues, on_disk = self._open.get(topic, {}), self._on_disk.get(topic, set())
+        queue = queues.pop(queue_id, None)
+        on_disk.discard(queue_id)
+        if queues or on_disk:
+            self._disk.remove_folder(self._path(topic, queue_id))
         else:
-            self._disk.remove_folder(self._folder / topic / str(queue_id))
-        self._on_disk.get(topic, set()).discard(queue_id)
+            self._open.pop(topic, None)
+            self._on_disk.pop(topic, None)
+            self._disk.remove_folder(self._topic_path(topic))
+        return queue
 
     def remove_all(self) -> None:
         self.close()

@@ -135,6 +135,14 @@ class Segments:
         """Remove the oldest file."""
         self._remove(self._starts.pop(0))
 
+    def drop_first(self) -> Path:
+        """The oldest file is no part of this any more; removing it is left to the caller."""
+        start = self._starts.pop(0)
+        file = self._open.pop(start, None)
+        if file is not None:
+            file.close()
+        return self.path(start)
+
     def remove_from(self, offset: int) -> None:
         """Remove all files that begin at or after `offset`."""
         while self._starts and self._starts[-1] >= offset:

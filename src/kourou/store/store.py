@@ -19,7 +19,7 @@ from typing import assert_never
 
 import msgspec
 
-from kourou.protocol.record import RECORD_CRC_SIZE, Found
+from kourou.protocol.record import RECORD_CRC_SIZE
 from kourou.store.appending import Appended, Appender
 from kourou.store.checkpoint import Checkpoint
 from kourou.store.commit_log import CommitLog, NewMessage
@@ -239,11 +239,9 @@ class Store:
             stop = min(limit - base, file_size)
             buffer = commit_log.segments.file(self.dispatched).buffer
             scanner = self._dispatcher.run(buffer, self.dispatched - base, stop, base, crc=False)
-            found = scanner.step()
+            scanner.step()  # over the filler, if that is what it stands at
             self.dispatched = base + scanner.at
-            if found == Found.FILLER:
-                self.dispatched = base + file_size
-            elif self.dispatched < limit:
+            if scanner.at < stop:
                 raise StoreError(
                     f"{commit_log.segments.path(base)} at {scanner.at}: {scanner.reason}; the log ends at {limit}"
                 )
