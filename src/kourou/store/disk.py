@@ -171,7 +171,7 @@ class _FileLock:
 def _write_all(descriptor: int, content: memoryview) -> None:
     """Leaves out blocks of zeros, which are there already."""
     for at in range(0, len(content), _COPY_STEP):
-        piece = content[at : at + _COPY_STEP]
+        piece = bytes(content[at : at + _COPY_STEP])
         if piece != _ZEROS[: len(piece)]:
             written = 0
             while written < len(piece):

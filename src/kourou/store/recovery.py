@@ -31,6 +31,8 @@ from kourou.store.sparse import zero_tail
 
 log = logging.getLogger(__name__)
 
+_WINDOW = 4 * 1024 * 1024
+_MAGIC_END = 8
 
 
 class CleanStop(msgspec.Struct):
@@ -228,28 +230,28 @@ class Recovery:
         before = len(segments)
         segments.remove_from(end if end % segments.file_size == 0 and end > segments.start else end + 1)
         self.report.cut_segments = before - len(segments)
-        if segments.holds(end):
+        if segments.holds(end) and not self.report.hinted:
             self.report.cut_tail = zero_tail(self.disk, segments.file(end), end % segments.file_size)
 
 
 def next_record(buffer: memoryview, start: int, base: int) -> int | None:
     """Where after `start` something looks like a record that knows where it stands."""
-    data = bytes(buffer[start:])
-    found = -1
-    while True:
-        found = _next_magic(data, found + 1)
-        if found < 0:
-            return None
-        at = start + found - 4
-        if found >= 4 and at + 36 <= len(buffer) and int.from_bytes(buffer[at + 28 : at + 36]) == base + at:
-            return at
+    while start < len(buffer):
+        window = bytes(buffer[start : start + _WINDOW + _MAGIC_END])
+        found = _magic_in(window, 0)
+        while found >= 0:
+            at = start + found - 4
+            if found >= 4 and int.from_bytes(buffer[at + 28 : at + 36]) == base + at:
+                return at
+            found = _magic_in(window, found + 1)
+        start += _WINDOW
+    return None
 
 
-def _next_magic(data: bytes, start: int) -> int:
-    places = [
-        place for place in (data.find(b"\xda\xa3\x20\xa7", start), data.find(b"\xda\xa3\x20\xab", start)) if place >= 0
-    ]
-    return min(places, default=-1)
+def _magic_in(data: bytes, start: int) -> int:
+    """Where the magic of a record is; it stands four bytes behind the record's start. -1: nowhere."""
+    places = (data.find(magic, start) for magic in (b"\xda\xa3\x20\xa7", b"\xda\xa3\x20\xab"))
+    return min((place for place in places if place >= 0), default=-1)
 
 
 def read_clean_stop(disk: Disk, path: Path) -> CleanStop | None:
