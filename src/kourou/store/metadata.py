@@ -1,0 +1,356 @@
+"""What a broker remembers beside messages, in `config/*.json`: topics, groups, offsets.
+
+    config/topics.json          topics.json.bak          the content before this one
+    config/consumerOffset.json  consumerOffset.json.bak  topics.json.broken   one that could not be read, when it was
+
+Files look as Java's broker writes them with fastjson, which reads ours in turn:
+
+    {
+    →"dataVersion":{                    tabs; no blank after a colon
+    →→"counter":4,                      members of an object in the order of their names, null ones left out
+    →→"stateVersion":0,
+    →→"timestamp":1794779923673
+    →},
+    →"offsetTable":{
+    →→"orders@billing":{
+    →→→0:11,                            numbers as keys, not quoted
+    →→→1:10
+
+Loading takes the file or, when that is missing or broken, its backup. When neither can be read, that is an error and
+not an empty table: who starts without topics or offsets loses or repeats messages without a word. Saving replaces the
+file so that a crash leaves the old content or the new, and a backup that was good stays until there is a better one.
+
+Members that are not known here, because a newer broker wrote them, are kept and written again.
+
+Java: ConfigManager.
+"""
+
+import hashlib
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Generic, TypeVar, cast
+
+import msgspec
+from msgspec import inspect
+
+from kourou.protocol import fastjson
+from kourou.protocol.bodies import (
+    DataVersion,
+    DelayOffsetSerializeWrapper,
+    SubscriptionGroupWrapper,
+    TimerMetricsSerializeWrapper,
+    TopicConfigSerializeWrapper,
+    TopicQueueMappingSerializeWrapper,
+)
+from kourou.protocol.bodies.base import Body, always
+from kourou.protocol.errors import BodyError
+from kourou.protocol.java import Int32, Int64
+from kourou.store.disk import Disk
+from kourou.store.errors import BadStoreError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+OffsetTable = dict[str, dict[Int32, Int64]]
+"""`topic@group`, then queue id, then offset."""
+
+
+class ConsumerOffsets(Body):
+    """How far groups are: what they have consumed, and what they have asked for."""
+
+    offset_table: OffsetTable = always(dict)
+    pull_offset_table: OffsetTable = always(dict)
+    data_version: DataVersion = always(DataVersion())
+
+
+# ── Which files there are ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Kind(Generic[T]):
+    """One of the files."""
+
+    name: str
+    content: str
+    """What is in it, in words."""
+    shape: type[T]
+    pretty: bool = True
+    keep_unknown: bool = True
+    """Whether members that are not known here are kept. It costs a second reading."""
+
+
+TOPICS = Kind("topics.json", "topics", TopicConfigSerializeWrapper)
+GROUPS = Kind("subscriptionGroup.json", "consumer groups", SubscriptionGroupWrapper)
+CONSUMER_OFFSETS = Kind("consumerOffset.json", "consumer offsets", ConsumerOffsets, keep_unknown=False)
+DELAY_OFFSETS = Kind("delayOffset.json", "offsets of delay levels", DelayOffsetSerializeWrapper)
+STATIC_TOPICS = Kind("topicQueueMapping.json", "static topics", TopicQueueMappingSerializeWrapper)
+TIMER_METRICS = Kind("timermetrics", "counts of waiting timers", TimerMetricsSerializeWrapper, pretty=False)
+
+# Nobody here knows these closely yet: plain values.
+FILTERS: Kind[dict[str, Any]] = Kind("consumerFilter.json", "filters of consumers", dict)
+ORDERS: Kind[dict[str, Any]] = Kind("consumerOrderInfo.json", "states of ordered consumption", dict)
+REQUEST_MODES: Kind[dict[str, Any]] = Kind("messageRequestMode.json", "request modes of groups", dict)
+TRANSACTION_METRICS: Kind[dict[str, Any]] = Kind(
+    "transactionMetrics", "counts of open transactions", dict, pretty=False
+)
+
+
+class MetadataFile(Generic[T]):
+    """One file of metadata: `load` once, then `save` as often as there is something new.
+
+    `encode` is for the thread that owns the value, `write` may run in another.
+    """
+
+    def __init__(self, disk: Disk, folder: Path, kind: Kind[T]) -> None:
+        self._disk = disk
+        self._kind = kind
+        self.path = folder / kind.name
+        self.problem: str | None = None  # why the backup was loaded
+        self._writer = _Writer(kind.pretty)
+        self._unknown: Mapping[str, Any] = {}
+        self._written: bytes | None = None  # digest of what is in the file
+        self._good = False  # the file is worth a backup
+        self._broken: bytes | None = None  # what was in it when it could not be read
+
+    @property
+    def backup(self) -> Path:
+        return self.path.with_name(self.path.name + ".bak")
+
+    def load(self) -> T | None:
+        """What was saved last; None if nothing ever was. Raises BadStoreError, OSError."""
+        content, kept = self._disk.read(self.path), self._disk.read(self.backup)
+        if content is None and kept is None:
+            return None
+        try:
+            value = self._decode(content)
+        except BodyError as error:
+            value = self._load_backup(kept, str(error))
+            self._broken = content
+            return value
+        self._good = True
+        self._written = _digest(content or b"")
+        return value
+
+    def _load_backup(self, kept: bytes | None, why: str) -> T:
+        try:
+            value = self._decode(kept)
+        except BodyError as error:
+            raise BadStoreError(
+                f"{self.path} {why}, and its backup {self.backup.name} {error}: restore one of them from a copy, "
+                f"or move both away to start without {self._kind.content}"
+            ) from None
+        self.problem = f"{self.path} {why}: {self.backup.name} is used instead"
+        log.error("%s", self.problem)
+        return value
+
+    def _decode(self, content: bytes | None) -> T:
+        """Raises BodyError, with words that can follow the name of a file."""
+        if content is None:
+            raise BodyError("is missing")
+        if not content.strip():
+            raise BodyError("is empty")
+        try:
+            value = _read(content, self._kind.shape)
+            self._unknown = _unknown_members(content, self._kind.shape) if self._kind.keep_unknown else {}
+        except BodyError as error:
+            raise BodyError(f"is broken ({error})") from None
+        return value
+
+    def save(self, value: T) -> bool:
+        """Write the value if it is another than the last one. True if so. Raises OSError."""
+        return self.write(self.encode(value))
+
+    def encode(self, value: T) -> bytes:
+        """The content of the file."""
+        return self._writer.text(value, self._unknown).encode()
+
+    def write(self, content: bytes) -> bool:
+        """Replace the content, safe on return. False if it is there already. Raises OSError."""
+        digest = _digest(content)
+        if digest == self._written:
+            return False
+        if self._broken is not None:
+            # Perhaps somebody made a slip in an editor, and wants to see it again.
+            self._disk.replace(self.path.with_name(self.path.name + ".broken"), self._broken)
+            self._broken = None
+        self._written = None
+        self._disk.replace(self.path, content, backup=self._good)
+        self._written = digest
+        self._good = True
+        return True
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=16).digest()
+
+
+# ── Reading ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _read(content: bytes, shape: type[T]) -> T:
+    if issubclass(shape, Body):
+        return shape.decode(content)
+    value = fastjson.loads(content)
+    if not isinstance(value, dict):
+        raise BodyError("not an object")
+    return cast(T, value)
+
+
+def _unknown_members(content: bytes, shape: type) -> Mapping[str, Any]:
+    """The members that a shape does not know, in objects like those they stand in."""
+    if not issubclass(shape, Body):
+        return {}
+    try:
+        return cast(Mapping[str, Any], _unknown(fastjson.loads(content), inspect.type_info(shape)))
+    except BodyError:  # too many values to look at each
+        return {}
+
+
+def _unknown(value: Any, shape: inspect.Type) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        return {}
+    found: dict[str, Any] = {}
+    if isinstance(shape, inspect.StructType):
+        known = _members(shape.cls)
+        for name, member in value.items():
+            if name not in known:
+                found[name] = member
+            elif below := _unknown(member, known[name]):
+                found[name] = below
+    elif isinstance(shape, inspect.DictType):
+        found = {name: below for name, member in value.items() if (below := _unknown(member, shape.value_type))}
+    elif isinstance(shape, inspect.UnionType):
+        structs = [arm for arm in shape.types if isinstance(arm, inspect.StructType | inspect.DictType)]
+        found = _unknown(value, structs[0]) if structs else {}
+    return found
+
+
+@cache
+def _members(cls: type[msgspec.Struct]) -> dict[str, inspect.Type]:
+    info = inspect.type_info(cls)
+    assert isinstance(info, inspect.StructType)
+    return {field.encode_name: field.type for field in info.fields}
+
+
+# ── Writing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+_NOTHING: Mapping[str, Any] = {}
+
+
+class _Writer:
+    """Writes values as fastjson does: compact, or pretty with tabs.
+
+    Tables have thousands of entries, of which one changes at a time. Bodies are values, so the text of one that is the
+    same object as the last time is the same, too.
+    """
+
+    def __init__(self, pretty: bool) -> None:
+        self._lines = tuple("\n" + "\t" * depth if pretty else "" for depth in range(fastjson.DEPTH_LIMIT))
+        self._entries: dict[int, dict[str, tuple[Body, str]]] = {}  # by depth and name: a body, and its text
+
+    def text(self, value: Any, unknown: Mapping[str, Any] = _NOTHING, depth: int = 0) -> str:
+        if type(value) in (str, int, bool):
+            return _scalar(value)
+        if isinstance(value, ConsumerOffsets):
+            return self._offsets(value)
+        if isinstance(value, msgspec.Struct):
+            return self._struct(value, unknown, depth)
+        if isinstance(value, Mapping):
+            return self._mapping(value, unknown, depth)
+        if isinstance(value, list | tuple | set | frozenset):
+            return self._list(value, depth)
+        return _scalar(value)
+
+    def _struct(self, value: msgspec.Struct, unknown: Mapping[str, Any], depth: int) -> str:
+        members: list[str] = []
+        for name, attribute, key in _plan(type(value)):
+            member = getattr(value, attribute)
+            if member is not None:
+                members.append(key + self.text(member, unknown.get(name, _NOTHING), depth + 1))
+        if unknown:
+            more = sorted(unknown.keys() - _members(type(value)).keys())
+            members += (f"{_scalar(name)}:{self.text(unknown[name], _NOTHING, depth + 1)}" for name in more)
+            members.sort()
+        return self._block("{", members, "}", depth)
+
+    def _mapping(self, value: Mapping[Any, Any], unknown: Mapping[str, Any], depth: int) -> str:
+        before, now = self._entries.get(depth, {}), {}
+        members: list[str] = []
+        for key, member in value.items():
+            body, text = before.get(key, _NO_ENTRY)
+            if body is not member:
+                text = f"{_key(key)}:{self.text(member, unknown.get(key, _NOTHING), depth + 1)}"
+            if isinstance(member, Body):
+                now[key] = member, text
+            members.append(text)
+        if now:
+            self._entries[depth] = now
+        return self._block("{", members, "}", depth)
+
+    def _list(self, value: Iterable[Any], depth: int) -> str:
+        items = list(value)
+        if all(type(item) is int for item in items):
+            return f"[{','.join(map(str, items))}]"
+        return self._block("[", [self.text(item, _NOTHING, depth + 1) for item in items], "]", depth)
+
+    def _block(self, begin: str, members: Sequence[str], end: str, depth: int) -> str:
+        if not members:
+            return begin + end
+        line = self._lines[depth + 1]
+        return f"{begin}{line}{f',{line}'.join(members)}{self._lines[depth]}{end}"
+
+    def _offsets(self, value: ConsumerOffsets) -> str:
+        """The one file that is large and written every few seconds; also with what Java derives from its table."""
+        members = (
+            f'"dataVersion":{self.text(value.data_version, _NOTHING, 1)}',
+            f'"groupTopicMap":{self._topics_by_group(value.offset_table, 1)}',
+            f'"offsetTable":{self._offset_table(value.offset_table, 1)}',
+            f'"pullOffsetTable":{self._offset_table(value.pull_offset_table, 1)}',
+        )
+        return self._block("{", members, "}", 0)
+
+    def _topics_by_group(self, table: OffsetTable, depth: int) -> str:
+        groups: dict[str, list[str]] = {}
+        for name in table:
+            topic, _, group = name.partition("@")
+            if topic and group and "@" not in group:
+                groups.setdefault(group, []).append(_scalar(topic))
+        members = [f"{_scalar(group)}:{self._block('[', topics, ']', depth + 1)}" for group, topics in groups.items()]
+        return self._block("{", members, "}", depth)
+
+    def _offset_table(self, table: OffsetTable, depth: int) -> str:
+        """All queues in one go: in JSON of integers alone, quotes, commas and braces are nothing but themselves."""
+        if not table:
+            return "{}"
+        inner, outer = self._lines[depth + 2], self._lines[depth + 1]
+        numbers = msgspec.json.encode(list(table.values())).replace(b'"', b"")
+        assert not numbers.translate(None, b"0123456789-:,{}[]"), "an offset table holds integers alone"
+        queues = numbers[2:-2].decode().replace(",", "," + inner).split("}," + inner + "{")
+        members = [
+            f"{_scalar(name)}:{{{inner}{offsets}{outer}}}" if offsets else f"{_scalar(name)}:{{}}"
+            for name, offsets in zip(table, queues, strict=True)
+        ]
+        return self._block("{", members, "}", depth)
+
+
+_NO_ENTRY: tuple[None, str] = (None, "")
+
+
+def _scalar(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _key(key: Any) -> str:
+    return str(key) if type(key) is int else _scalar(key)
+
+
+@cache
+def _plan(cls: type[msgspec.Struct]) -> list[tuple[str, str, str]]:
+    """(name, attribute, `"name":`) of each member, in the order of their names."""
+    fields = sorted((field.encode_name, field.name) for field in msgspec.structs.fields(cls))
+    return [(name, attribute, f'"{name}":') for name, attribute in fields]
