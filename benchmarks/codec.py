@@ -1,7 +1,9 @@
 """What a frame costs: bytes to a command, a command to bytes, and both; plain and compiled, in CPU time.
 
-Decoding is `split` on the bytes of one frame, encoding makes the whole frame again. Each round times a loop of about
-fifty milliseconds; the median of the rounds counts, and the best one tells how quiet the machine was.
+Decoding is `split` on the bytes of one frame, encoding makes the whole frame again. What differs between the requests
+of a client (ids, times, queues, offsets) differs here too, so that nothing is cheap only because it was seen a moment
+ago. Each round times a loop of about fifty milliseconds; the median of the rounds counts, and the best one tells how
+quiet the machine was.
 """
 
 import time
@@ -21,6 +23,7 @@ SEND_LIMIT_US = 2.0
 
 ROUND_NS = 50_000_000
 ROUNDS, QUICK_ROUNDS = 21, 5
+VARIANTS = 64
 
 Split = Callable[[bytes, int], tuple[list[Command], int, int, object]]
 Encode = Callable[[Command], bytes]
@@ -29,70 +32,73 @@ Step = Callable[[], object]
 
 # ── The frames, field by field as the Java client and broker write them ─────────────────────────────────────────────
 
-_PROPERTIES = (
-    "KEYS\x01order-1000042\x02UNIQ_KEY\x017F0000010A2B4B1AC6927C5A3F1E0042\x02CLUSTER\x01DefaultCluster\x02"
-    "WAIT\x01true\x02TAGS\x01paid\x02"
-)
 
-_SEND_FIELDS = {
-    "a": "orders-producer",
-    "b": "OrderEvents",
-    "c": "TBW102",
-    "d": "4",
-    "e": "3",
-    "f": "0",
-    "g": "1700000000000",
-    "h": "0",
-    "i": _PROPERTIES,
-    "j": "0",
-    "k": "false",
-    "l": "16",
-    "m": "false",
-    "n": "broker-a",
-}
-
-_PULL_FIELDS = {
-    "queueId": "3",
-    "maxMsgBytes": "2147483647",
-    "lo": "false",
-    "maxMsgNums": "32",
-    "sysFlag": "3",
-    "commitOffset": "123456",
-    "suspendTimeoutMillis": "15000",
-    "subscription": "paid || new",
-    "topic": "OrderEvents",
-    "queueOffset": "123488",
-    "expressionType": "TAG",
-    "subVersion": "1700000000000",
-    "consumerGroup": "billing",
-}
-
-_PULLED_FIELDS = {
-    "suggestWhichBrokerId": "0",
-    "nextBeginOffset": "123520",
-    "maxOffset": "200000",
-    "minOffset": "0",
-    "topicSysFlag": "0",
-    "groupSysFlag": "0",
-}
-
-
-def _frames() -> dict[str, bytes]:
-    java = "JAVA"
-    send = Command(RequestCode.SEND_MESSAGE_V2, 4711, language=java, ext=_SEND_FIELDS, body=bytes(range(128)))
-    pull = Command(RequestCode.PULL_MESSAGE, 4712, language=java, ext=_PULL_FIELDS)
-    pulled = Command(
-        0, 4712, CommandFlag.RESPONSE, language=java, remark="FOUND", ext=_PULLED_FIELDS, body=bytes(32 * 256)
-    )
-    route = Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, 4713, language=java, ext={"topic": "OrderEvents"})
-    binary_send = Command(send.code, send.opaque, language=java, ext=_SEND_FIELDS, body=send.body, binary=True)
-    return {
-        SEND: command.encode(send),
-        "PULL_MESSAGE": command.encode(pull),
-        "PULL_MESSAGE, answer of 8 KiB": command.encode(pulled),
-        "GET_ROUTEINFO_BY_TOPIC": command.encode(route),
-        f"{SEND}, binary header": command.encode(binary_send),
+def _send(n: int, *, binary: bool = False) -> Command:
+    unique_id = f"7F0000010A2B4B1AC6927C5A{0x3F1E0042 + 31 * n:08X}"
+    properties = {"KEYS": f"order-{1000042 + n}", "UNIQ_KEY": unique_id, "CLUSTER": "DefaultCluster", "WAIT": "true"}
+    fields = {
+        "a": "orders-producer",
+        "b": "OrderEvents",
+        "c": "TBW102",
+        "d": "4",
+        "e": str(n % 8),
+        "f": "0",
+        "g": str(1_700_000_000_000 + 17 * n),
+        "h": "0",
+        "i": "".join(f"{key}\x01{value}\x02" for key, value in {**properties, "TAGS": "paid"}.items()),
+        "j": "0",
+        "k": "false",
+        "l": "16",
+        "m": "false",
+        "n": "broker-a",
     }
+    body = bytes(range(n, n + 128))
+    return Command(RequestCode.SEND_MESSAGE_V2, 4711 + n, language="JAVA", ext=fields, body=body, binary=binary)
+
+
+def _pull(n: int) -> Command:
+    fields = {
+        "queueId": str(n % 8),
+        "maxMsgBytes": "2147483647",
+        "maxMsgNums": "32",
+        "sysFlag": "3",
+        "commitOffset": str(123_456 + 32 * n),
+        "suspendTimeoutMillis": "15000",
+        "subscription": "paid || new",
+        "topic": "OrderEvents",
+        "queueOffset": str(123_488 + 32 * n),
+        "expressionType": "TAG",
+        "subVersion": "1700000000000",
+        "consumerGroup": "billing",
+    }
+    return Command(RequestCode.PULL_MESSAGE, 4711 + n, language="JAVA", ext=fields)
+
+
+def _pulled(n: int) -> Command:
+    fields = {
+        "suggestWhichBrokerId": "0",
+        "nextBeginOffset": str(123_520 + 32 * n),
+        "maxOffset": str(200_000 + n),
+        "minOffset": "0",
+        "topicSysFlag": "0",
+        "groupSysFlag": "0",
+    }
+    flag = CommandFlag.RESPONSE
+    return Command(0, 4711 + n, flag, language="JAVA", remark="FOUND", ext=fields, body=bytes(32 * 256))
+
+
+def _route(n: int) -> Command:
+    fields = {"topic": f"OrderEvents-{n:05d}"}
+    return Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, 4711 + n, language="JAVA", ext=fields)
+
+
+KINDS: dict[str, Callable[[int], Command]] = {
+    SEND: _send,
+    "PULL_MESSAGE": _pull,
+    "PULL_MESSAGE, answer of 8 KiB": _pulled,
+    "GET_ROUTEINFO_BY_TOPIC": _route,
+    f"{SEND}, binary header": lambda n: _send(n, binary=True),
+}
 
 
 # ── Measuring ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -124,29 +130,42 @@ def _cpu_ns(step: Step, count: int) -> int:
 
 
 def measure(steps: dict[str, Step], rounds: int, round_ns: int = ROUND_NS) -> dict[str, Cost]:
-    """The cost of each step. The steps take turns, so that a slow second of the machine meets them all."""
-    counts = {name: max(1, round_ns * 1000 // max(1, _cpu_ns(step, 1000))) for name, step in steps.items()}
+    """The cost of each step, which does the same for all `VARIANTS` frames.
+
+    The steps take turns, so that a slow second of the machine meets them all.
+    """
+    counts = {name: max(1, round_ns * 10 // max(1, _cpu_ns(step, 10))) for name, step in steps.items()}
     taken: dict[str, list[float]] = {name: [] for name in steps}
     for _ in range(rounds):
         for name, step in steps.items():
-            taken[name].append(_cpu_ns(step, counts[name]) / counts[name] / 1000)
+            taken[name].append(_cpu_ns(step, counts[name]) / counts[name] / VARIANTS / 1000)
     return {name: Cost(costs) for name, costs in taken.items()}
 
 
-def _steps(data: bytes, split: Split, encode: Encode) -> dict[str, Step]:
+def _steps(frames: list[bytes], split: Split, encode: Encode) -> dict[str, Step]:
+    commands = [_only(split, data) for data in frames]
+    assert [encode(one) for one in commands] == frames
+
+    def decode_all() -> None:
+        for data in frames:
+            split(data, FRAME_SIZE_MAX)
+
+    def encode_all() -> None:
+        for one in commands:
+            encode(one)
+
+    def do_both() -> None:
+        for data in frames:
+            encode(split(data, FRAME_SIZE_MAX)[0][0])
+
+    return {"decode": decode_all, "encode": encode_all, "both": do_both}
+
+
+def _only(split: Split, data: bytes) -> Command:
     commands, used, _, error = split(data, FRAME_SIZE_MAX)
     assert used == len(data) and error is None, error
     (one,) = commands
-    assert encode(one) == data
-
-    def both() -> bytes:
-        return encode(split(data, FRAME_SIZE_MAX)[0][0])
-
-    return {
-        "decode": lambda: split(data, FRAME_SIZE_MAX),
-        "encode": lambda: encode(one),
-        "both": both,
-    }
+    return one
 
 
 def _backends() -> dict[str, tuple[Split, Encode]]:
@@ -163,23 +182,29 @@ def run(quick: bool) -> Result:
     result = Result("Codec: CPU time per frame")
     rows: list[list[str]] = []
     compiled_send: float | None = None
-    for name, data in _frames().items():
-        steps = {
-            (backend, what): step
-            for backend, (split, encode) in _backends().items()
-            for what, step in _steps(data, split, encode).items()
-        }
-        costs = measure({" ".join(key): step for key, step in steps.items()}, QUICK_ROUNDS if quick else ROUNDS)
-        for backend in _backends():
-            three = [costs[f"{backend} {what}"] for what in ("decode", "encode", "both")]
-            rows.append([name, str(len(data)), backend, *map(str, three)])
+    for name, make in KINDS.items():
+        frames = [command.encode(make(n)) for n in range(VARIANTS)]
+        for backend, costs in _costs(frames, QUICK_ROUNDS if quick else ROUNDS).items():
+            rows.append([name, str(len(frames[0])), backend, *map(str, costs.values())])
             result.data[f"{name}, {backend}"] = {
-                what: {"median_us": cost.usual, "best_us": cost.best}
-                for what, cost in zip(("decode", "encode", "both"), three, strict=True)
+                what: {"median_us": cost.usual, "best_us": cost.best} for what, cost in costs.items()
             }
             if (name, backend) == (SEND, "compiled"):
-                compiled_send = three[2].usual
+                compiled_send = costs["both"].usual
     head = ["frame", "bytes", "backend", "decode µs", "encode µs", "both µs"]
     result.text = ["microseconds of CPU: median of the rounds (best)", "", table(head, rows)]
     result.bars = [Bar(f"{SEND}, decode and encode, compiled", compiled_send, SEND_LIMIT_US, "µs")]
     return result
+
+
+def _costs(frames: list[bytes], rounds: int) -> dict[str, dict[str, Cost]]:
+    """Backend -> what is done -> its cost."""
+    steps = {
+        f"{backend} {what}": step
+        for backend, (split, encode) in _backends().items()
+        for what, step in _steps(frames, split, encode).items()
+    }
+    costs = measure(steps, rounds)
+    return {
+        backend: {what: costs[f"{backend} {what}"] for what in ("decode", "encode", "both")} for backend in _backends()
+    }

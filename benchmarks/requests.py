@@ -47,14 +47,19 @@ def repeated_registration(topics: Sequence[str]) -> bytes:
     return _registration(_wrapper([_topic(name, USUAL_QUEUES) for name in topics], counter=1, mapping_ms=None))
 
 
-def changed_registrations(topics: Sequence[str], count: int) -> list[bytes]:
-    """What a broker sends after a change: another version of its topics, and one topic has other queues."""
+def changed_registrations(topics: Sequence[str], at_most: int) -> list[bytes]:
+    """What a broker sends after a change: another version of its topics, and one topic has other queues than before.
+
+    That holds from each to the next and from the last to the first: half of them add a queue to a topic each, the other
+    half take these queues away again.
+    """
     table = [_topic(name, USUAL_QUEUES) for name in topics]
+    half = min(at_most // 2, len(topics))
     frames: list[bytes] = []
-    for n in range(count):
-        at = n * 7919 % len(topics)
-        changed = [*table[:at], _topic(topics[at], USUAL_QUEUES + 1 + n % 2), *table[at + 1 :]]
-        frames.append(_registration(_wrapper(changed, counter=2 + n, mapping_ms=30_000 * n)))
+    for n in range(2 * half):
+        at = n % half * len(topics) // half
+        table[at] = _topic(topics[at], USUAL_QUEUES + (n < half))
+        frames.append(_registration(_wrapper(table, counter=2 + n, mapping_ms=30_000 * n)))
     return frames
 
 
