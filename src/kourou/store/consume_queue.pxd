@@ -1,0 +1,30 @@
+# C types for consume_queue.py.
+
+cimport cython
+
+from kourou.store cimport entry_layout
+
+cdef int _ENTRY, _BLANK, _ALREADY, _DONE, _BEHIND, _GAP
+
+
+cdef class ConsumeQueue:
+    cdef readonly str topic
+    cdef readonly int queue_id
+    cdef readonly long long start, end, max_physical
+    cdef public long long next_offset
+    cdef object _disk, _folder, _segments
+    cdef int _file_entries
+    cdef long long _log_start, _first, _room, _clean
+    cdef unsigned char[::1] _view
+
+    @cython.locals(physical_end="long long", found=int)
+    cpdef int put(self, long long physical_offset, int size, long long tags_code, long long queue_offset) except -1
+    cdef int _make_way(self, long long queue_offset) except -1
+    @cython.locals(count="long long")
+    cpdef object entries(self, long long queue_offset, long long count)
+
+
+@cython.locals(number=Py_ssize_t, physical_offset="long long", size=int, next_end="long long")
+cdef (Py_ssize_t, long long) _count_good(
+    const unsigned char[::1] data, Py_ssize_t count, long long physical_end, long long log_end
+) except *

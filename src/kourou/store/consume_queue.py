@@ -1,0 +1,475 @@
+# cython: annotation_typing=False
+"""Consume queues: where a queue's n-th message lies in the commit log.
+
+    consumequeue/<topic>/<queue id>/00000000000000000000  00000000000006000000  …   300,000 entries of 20 bytes each
+
+    first file                     last file
+    │ expired … │ start … entries … ║ … entries │ end: zeros, partly reserved … ║
+                                                  └ next_offset ≥ end: given out, not yet dispatched
+
+Entry n stands at byte n·20 of the queue and says where the record is, how long, and which tags it has (entry_layout.py
+draws it). Everything in a queue can be rebuilt from the log, which alone decides; so a queue is checked, cut and
+filled, and never repaired.
+
+A queue that begins later than its first file, because what came before is gone, has blanks before it, as Java writes
+them: offset 0 and an impossible size. Blanks between entries stand for messages that the log has lost; they have the
+offset at which the record before them ends. Readers skip entries of BLANK_SIZE.
+
+Invariants: entries ascend in the log; no empty entry stands before `end`; everything behind `end` is zero, but for what
+a crash leaves until `recover`. Opening reads a few blocks and maps nothing; `release` unmaps a queue that nobody uses.
+
+Java: ConsumeQueue.
+"""
+
+from collections.abc import Callable
+from enum import Enum, IntEnum
+from pathlib import Path
+from typing import Final
+
+from kourou.store import entry_layout
+from kourou.store.commit_log import no_room
+from kourou.store.disk import Disk, File
+from kourou.store.segments import Segments
+from kourou.store.sparse import reserve, zero_tail
+
+ENTRY_SIZE: Final = entry_layout.ENTRY_SIZE
+BLANK_SIZE: Final = 0x7FFFFFFF
+"""The size in an entry that stands for no message."""
+
+QUEUE_OFFSET_MAX: Final = 2**58
+"""Beyond it a queue offset can't be right: the queue's bytes would have no addresses."""
+
+_RECOVERED_FILES: Final = 3
+_BLOCK: Final = 204  # entries that a search reads at once: nearly a page
+_CHUNK: Final = 3276  # entries that a scan reads at once: nearly 64 KiB
+_ROOM_MIN: Final = 4096  # room is reserved in steps that grow with the file: most queues stay small
+_ROOM_MAX: Final = 65536
+
+
+class Put(IntEnum):
+    """What `ConsumeQueue.put` came to."""
+
+    ALREADY = 0
+    """The queue has this record, or later ones."""
+    DONE = 1
+    BEHIND = 2
+    """Log and queue disagree: the record should have an earlier place, which another one has."""
+    GAP = 3
+    """Log and queue disagree: more than a file of entries is missing before this one."""
+
+
+class Boundary(Enum):
+    """Which message a time stands for, when it is not the time of exactly one."""
+
+    LOWER = "lower"
+    """The first one stored at that time or later; the end if there is none."""
+    UPPER = "upper"
+    """The last one stored at that time or earlier; the start if there is none."""
+
+
+# The same once more under names that consume_queue.pxd makes C constants.
+_ENTRY = ENTRY_SIZE
+_BLANK = BLANK_SIZE
+_ALREADY = int(Put.ALREADY)
+_DONE = int(Put.DONE)
+_BEHIND = int(Put.BEHIND)
+_GAP = int(Put.GAP)
+
+_NOTHING: Final = memoryview(bytearray(0))
+
+
+class ConsumeQueue:
+    """One queue of a topic. Making it costs nothing; `open` before anything else."""
+
+    __slots__ = (
+        "_clean",
+        "_disk",
+        "_file_entries",
+        "_first",
+        "_folder",
+        "_log_start",
+        "_room",
+        "_segments",
+        "_view",
+        "end",
+        "max_physical",
+        "next_offset",
+        "queue_id",
+        "start",
+        "topic",
+    )
+
+    def __init__(self, disk: Disk, folder: Path, topic: str, queue_id: int, file_entries: int) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.start = 0  # the first entry whose record is still in the log
+        self.end = 0  # the first entry that is not there yet
+        self.next_offset = 0  # what the next message that is appended to the log gets; the store counts it up
+        self.max_physical = 0  # where the newest record that has an entry ends
+        self._disk = disk
+        self._folder = folder
+        self._file_entries = file_entries
+        self._log_start = 0
+        self._segments: Segments | None = None  # until `open`
+        # Where `put` writes: the current file, the number of its first entry, and of the first one without room.
+        self._view: memoryview
+        self._first = 0
+        self._room = 0
+        self._clean = 0  # entries before it were handed out by `dirty_files`
+
+    # ── Opening ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def open(self, log_start: int) -> None:
+        """Find the files, and where the queue begins and ends. Raises BadStoreError, OSError.
+
+        It trusts the files, as one may after a clean stop; after a crash, `recover` follows.
+        """
+        segments = Segments(self._disk, self._folder, self._file_entries * ENTRY_SIZE, reserve=False)
+        segments.load()
+        self._segments = segments
+        self._log_start = log_start
+        entries = _Entries(self._disk, segments)
+        self._ends_at(self._find_end(entries), entries)
+
+    def _files(self) -> Segments:
+        assert self._segments is not None, f"queue {self.queue_id} of {self.topic} is not open"
+        return self._segments
+
+    def _find_end(self, entries: "_Entries") -> int:
+        segments = self._files()
+        if not len(segments):
+            return 0
+        high = segments.end // ENTRY_SIZE
+        low = high - self._file_entries
+        # Most queues are small: their end is in the first block.
+        near = min(low + _BLOCK, high)
+        if entries.size(near - 1) == 0:
+            high = near
+        return _first(low, high, lambda n: entries.size(n) == 0)
+
+    def _ends_at(self, end: int, entries: "_Entries") -> None:
+        """The queue ends here: everything else follows from it."""
+        first = self._files().start // ENTRY_SIZE
+        self.end = self.next_offset = self._clean = end
+        self.max_physical = entries.physical_end(end - 1) if end > first else 0
+        self.start = self._find_start(first, entries)
+
+    def _find_start(self, low: int, entries: "_Entries") -> int:
+        """The first entry from `low` on whose record is in the log; mostly `low` itself."""
+        log_start = self._log_start
+        if low < self.end and entries.is_alive(low, log_start):
+            return low
+        return _first(low, self.end, lambda n: entries.is_alive(n, log_start))
+
+    @property
+    def is_open(self) -> bool:
+        return self._segments is not None
+
+    # ── Dispatch ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def put(self, physical_offset: int, size: int, tags_code: int, queue_offset: int) -> int:
+        """Enter a record; a `Put` says what became of it. Raises DiskFullError, DiskFailedError: nothing is changed.
+
+        May be done again for records that have their entry.
+        """
+        physical_end = physical_offset + size
+        if physical_end <= self.max_physical:
+            return _ALREADY
+        if queue_offset != self.end or queue_offset >= self._room:
+            found = self._make_way(queue_offset)
+            if found != _DONE:
+                return found
+        entry_layout.put_entry(self._view, (queue_offset - self._first) * _ENTRY, physical_offset, size, tags_code)
+        self.end = queue_offset + 1
+        if self.next_offset < self.end:
+            self.next_offset = self.end
+        self.max_physical = physical_end
+        return _DONE
+
+    def _make_way(self, queue_offset: int) -> int:
+        """See to it that the next entry can be this one, if that makes sense."""
+        if queue_offset < self.end:
+            return _BEHIND
+        if queue_offset > self.end:
+            if queue_offset > QUEUE_OFFSET_MAX:
+                return _GAP
+            if queue_offset - self.end > self._file_entries or not len(self._files()):
+                if self.start < self.end:
+                    return _GAP
+                self._start_anew(queue_offset)
+            self._fill(queue_offset)
+        self._make_room(queue_offset)
+        return _DONE
+
+    def _start_anew(self, queue_offset: int) -> None:
+        """Nothing that is there is of use any more: begin with the file that will hold this entry."""
+        self._forget_view()
+        self._files().remove_from(0)
+        self.start = self.end = self._clean = queue_offset - queue_offset % self._file_entries
+        self.max_physical = 0
+
+    def _fill(self, queue_offset: int) -> None:
+        """Blanks up to this entry."""
+        blank = bytearray(ENTRY_SIZE)
+        entry_layout.put_entry(memoryview(blank), 0, self.max_physical, BLANK_SIZE, 0)
+        while self.end < queue_offset:
+            self._make_room(self.end)
+            count = min(queue_offset, self._room) - self.end
+            self._files().slice(self.end * ENTRY_SIZE, count * ENTRY_SIZE)[:] = bytes(blank) * count
+            if self.start == self.end:
+                self.start += count
+            self.end += count
+
+    def _make_room(self, queue_offset: int) -> None:
+        """Map the file of the entry, and reserve some room from there on."""
+        segments = self._files()
+        position = queue_offset * ENTRY_SIZE
+        at = position % segments.file_size
+        start = position - at
+        if segments.holds(position):
+            file = segments.file(position)
+        else:
+            try:
+                file = segments.add(start)
+            except OSError as error:
+                raise no_room(segments.path(start), _ROOM_MIN, error) from None
+        stop = min(at + min(max(at, _ROOM_MIN), _ROOM_MAX), segments.file_size)
+        reserve(file, at, stop - at)
+        self._view = file.buffer
+        self._first = start // ENTRY_SIZE
+        self._room = self._first + stop // ENTRY_SIZE
+
+    def _forget_view(self) -> None:
+        if self._room:
+            self._view = _NOTHING
+            self._room = 0
+
+    # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def entry(self, queue_offset: int) -> tuple[int, int, int]:
+        """Physical offset, size and code of the tags of an entry. Raises IndexError outside of start … end, OSError."""
+        if not self.start <= queue_offset < self.end:
+            raise IndexError(
+                f"queue {self.queue_id} of {self.topic} has no entry {queue_offset}: "
+                f"it goes from {self.start} to {self.end}"
+            )
+        segments = self._files()
+        position = queue_offset * ENTRY_SIZE
+        return entry_layout.entry(segments.file(position).buffer, position % segments.file_size)
+
+    def entries(self, queue_offset: int, count: int) -> memoryview:
+        """The bytes of up to `count` entries from this one on, not copied: as far as its file and the queue go.
+
+        None, and so no bytes, outside of start … end. Raises OSError.
+        """
+        count = min(count, self.end - queue_offset, self._file_entries - queue_offset % self._file_entries)
+        if queue_offset < self.start or count <= 0:
+            return memoryview(b"")
+        return self._files().slice(queue_offset * ENTRY_SIZE, count * ENTRY_SIZE)
+
+    def offset_by_time(self, time_ms: int, boundary: Boundary, stored_ms_at: Callable[[int, int], int]) -> int:
+        """The queue offset that a time stands for. `stored_ms_at(physical_offset, size)` tells a record's store time.
+
+        Java: ConsumeQueue.getOffsetInQueueByTime, within start … end as ConsumeQueueStore does it.
+        """
+        entries = _Entries(self._disk, self._files())
+        limit_ms = time_ms if boundary is Boundary.LOWER else time_ms + 1
+
+        def is_late(n: int) -> bool:
+            # A blank has no time; the message after it decides.
+            while n < self.end:
+                physical_offset, size, _ = entries.read(n)
+                if size != BLANK_SIZE:
+                    return stored_ms_at(physical_offset, size) >= limit_ms
+                n += 1
+            return True
+
+        found = _first(self.start, self.end, is_late)
+        return found if boundary is Boundary.LOWER else max(found - 1, self.start)
+
+    # ── Cutting ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def truncate(self, physical_end: int) -> int:
+        """Remove, durably, the entries of records that do not end before this offset; how many. Raises OSError."""
+        if self.max_physical <= physical_end:
+            return 0
+        entries = _Entries(self._disk, self._files())
+        before = self.end
+        end = _first(self._files().start // ENTRY_SIZE, before, lambda n: entries.physical_end(n) > physical_end)
+        self._cut(end)
+        return before - end
+
+    def recover(self, log_end: int) -> int:
+        """After a crash: keep, durably, the entries that hold, of records before this offset. How many went.
+
+        A crash keeps any part of what was not synced: entries are missing in between, half there, or of records that
+        the log has lost. So from the third-last file on each is looked at, or from further back if need be: up to there
+        everything was synced long ago. An entry may be torn so that it still looks well. Whoever wants to be sure gives
+        the offset up to which records were dispatched and synced, and dispatches the rest again. Raises OSError.
+        """
+        segments = self._files()
+        if not len(segments):
+            return 0
+        entries = _Entries(self._disk, segments)
+        before = self.end
+        number = max(0, len(segments) - _RECOVERED_FILES)
+        while number > 0 and not self._holds_before(number, entries, log_end):
+            number -= 1
+        starts = segments.starts
+        low = starts[number] // ENTRY_SIZE
+        end = self._scan(low, entries.physical_end(low - 1) if number else 0, log_end)
+        self._cut(end)
+        return max(0, before - end)
+
+    def _holds_before(self, number: int, entries: "_Entries", log_end: int) -> bool:
+        """Does the file before the n-th one end in an entry that holds?"""
+        last = self._files().starts[number] // ENTRY_SIZE - 1
+        physical_offset, size, _ = entries.read(last)
+        return physical_offset >= 0 and size > 0 and entries.physical_end(last) <= log_end
+
+    def _scan(self, low: int, physical_end: int, log_end: int) -> int:
+        """The first entry from `low` on that does not hold. `physical_end` is that of the entry before."""
+        segments = self._files()
+        high = segments.end // ENTRY_SIZE
+        while low < high:
+            position = low * ENTRY_SIZE
+            at = position % segments.file_size
+            size = min(_CHUNK * ENTRY_SIZE, segments.file_size - at)
+            data = self._disk.read_at(segments.path(position - at), at, size)
+            good, physical_end = _count_good(data, len(data) // ENTRY_SIZE, physical_end, log_end)
+            low += good
+            if good * ENTRY_SIZE < size:
+                break
+        return low
+
+    def _cut(self, end: int) -> None:
+        """Nothing may be from `end` on. A crash in between leaves less to cut, and `recover` finds it again.
+
+        The first file stays in any case: its name says at which offset the queue goes on.
+        """
+        segments = self._files()
+        position = end * ENTRY_SIZE
+        self._forget_view()
+        segments.remove_from(max(position, segments.start + 1))
+        if segments.holds(position):
+            zero_tail(self._disk, segments.file(position), position % segments.file_size)
+        self._ends_at(end, _Entries(self._disk, segments))
+
+    def expire(self, log_start: int) -> int:
+        """Records before this offset are gone: remove files that know of no others, never the last. How many went.
+
+        Raises OSError.
+        """
+        self._log_start = log_start
+        segments = self._files()
+        if self.start == self.end and len(segments) <= 1:
+            return 0
+        entries = _Entries(self._disk, segments)
+        count = 0
+        while len(segments) > 1 and entries.read(segments.starts[1] // ENTRY_SIZE - 1)[0] < log_start:
+            segments.remove_first()
+            count += 1
+        self.start = self._find_start(max(self.start, segments.start // ENTRY_SIZE), entries)
+        return count
+
+    # ── Files ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def dirty_files(self) -> list[File]:
+        """Files with entries since the last call, which are to be synced. Raises OSError."""
+        segments = self._segments
+        if segments is None or self._clean >= self.end:
+            return []
+        low = max(self._clean * ENTRY_SIZE, segments.start)
+        starts = range(low - low % segments.file_size, self.end * ENTRY_SIZE, segments.file_size)
+        files = [segments.file(start) for start in starts]
+        self._clean = self.end
+        return files
+
+    @property
+    def dirty_bytes(self) -> int:
+        """How much `dirty_files` would make safe."""
+        return (self.end - self._clean) * ENTRY_SIZE
+
+    def release(self) -> None:
+        """Unmap the files; they are mapped again when somebody needs them.
+
+        Only what `dirty_files` has handed out and what is synced by now: otherwise nothing happens.
+        """
+        if self._segments is not None and self._clean >= self.end:
+            self._forget_view()
+            self._segments.close()
+
+    def close(self) -> None:
+        """Let go of the files, synced or not."""
+        self._forget_view()
+        if self._segments is not None:
+            self._segments.close()
+            self._segments = None
+
+    def destroy(self) -> None:
+        """Remove the queue with its folder. Raises OSError."""
+        self.close()
+        self._disk.remove_folder(self._folder)
+        self.start = self.end = self.next_offset = self.max_physical = self._clean = 0
+
+
+class _Entries:
+    """Reads single entries of a queue without mapping its files, a block at a time."""
+
+    __slots__ = ("_data", "_disk", "_from", "_segments", "_to")
+
+    def __init__(self, disk: Disk, segments: Segments) -> None:
+        self._disk = disk
+        self._segments = segments
+        self._data = b""
+        self._from = 0
+        self._to = 0
+
+    def read(self, number: int) -> tuple[int, int, int]:
+        if not self._from <= number < self._to:
+            file_size = self._segments.file_size
+            position = number * ENTRY_SIZE
+            at = position % file_size
+            block = at - at % (_BLOCK * ENTRY_SIZE)
+            size = min(_BLOCK * ENTRY_SIZE, file_size - block)
+            self._data = self._disk.read_at(self._segments.path(position - at), block, size)
+            self._from = (position - at + block) // ENTRY_SIZE
+            self._to = self._from + len(self._data) // ENTRY_SIZE
+        return entry_layout.entry(self._data, (number - self._from) * ENTRY_SIZE)
+
+    def size(self, number: int) -> int:
+        return self.read(number)[1]
+
+    def physical_end(self, number: int) -> int:
+        """Where the record of an entry ends. A blank has none, but those behind it come after its offset."""
+        physical_offset, size, _ = self.read(number)
+        return physical_offset + size if size != BLANK_SIZE else physical_offset
+
+    def is_alive(self, number: int, log_start: int) -> bool:
+        """Is the record still in the log? Blanks before the first entry never were; later ones have an offset."""
+        physical_offset, size, _ = self.read(number)
+        return physical_offset >= log_start and (size != BLANK_SIZE or physical_offset > 0)
+
+
+def _count_good(data: bytes, count: int, physical_end: int, log_end: int) -> tuple[int, int]:
+    """How many entries hold, from the first one on, and where the record of the last of them ends."""
+    for number in range(count):
+        physical_offset, size, _ = entry_layout.entry(data, number * _ENTRY)
+        if physical_offset < physical_end or size <= 0:
+            return number, physical_end
+        next_end = physical_offset if size == _BLANK else physical_offset + size
+        if next_end > log_end:
+            return number, physical_end
+        physical_end = next_end
+    return count, physical_end
+
+
+def _first(low: int, high: int, holds: Callable[[int], bool]) -> int:
+    """The first number for which something holds that then holds for all that follow; `high` if there is none."""
+    while low < high:
+        middle = (low + high) // 2
+        if holds(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return low

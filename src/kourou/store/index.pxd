@@ -1,0 +1,44 @@
+# C types for index.py.
+
+cimport cython
+
+from kourou.store cimport entry_layout
+
+cdef int _HEADER, _SLOT, _ENTRY, _SECONDS_MAX, _NOT_ASCII
+
+
+cdef class IndexFile:
+    cdef readonly object path
+    cdef readonly int slot_count, entry_limit, slots_used, count
+    cdef readonly long long begin_ms, end_ms, begin_physical, end_physical
+    cdef object _disk, _file
+    cdef unsigned char[::1] _view
+    cdef long long _entries_at
+    cdef int _room, _asked
+
+    @cython.locals(number=int, before=int, slot_at=Py_ssize_t, entry_at=Py_ssize_t, seconds="long long")
+    cdef int put(self, int hash_, long long physical_offset, long long stored_ms) except -1
+    cdef int _put_header(self) except -1
+    @cython.locals(
+        view="const unsigned char[::1]",
+        number=int,
+        above=int,
+        at=Py_ssize_t,
+        entry_hash=int,
+        physical_offset="long long",
+        seconds="long long",
+        stored_ms="long long",
+        newest="long long",
+    )
+    cpdef object find(self, int hash_, long long begin_ms, long long end_ms, Py_ssize_t limit, list found)
+
+
+cdef class Index:
+    cdef object _disk, _folder, _file_time
+    cdef int _slot_count, _entry_limit
+    cdef list _files
+    cdef IndexFile _last
+
+    @cython.locals(last=IndexFile, hash_=int)
+    cpdef int put(self, bytes topic, bytes key, long long physical_offset, long long stored_ms) except -1
+    cdef IndexFile _next_file(self, long long stored_ms)

@@ -1,0 +1,458 @@
+# cython: annotation_typing=False
+"""The key index: which records have a key, by its hash.
+
+    index/20251115220304123     named by the time of its first entry; 420 MB, of which little is used at first
+    │ header 40 │ slots: 5,000,000 × 4 │ entries: 20,000,000 × 20 … │
+                  └ newest entry ─────▶ … entry ─▶ the one before in the same slot ─▶ … ─▶ 0
+
+The hash of `topic#key` chooses a slot; from it a chain leads through all entries of that slot, newest first. Entries
+are numbered from 1 in the order of the log. Keys themselves are not stored: a query may find records of other keys with
+the same hash, which the one who asked must sort out. When a file is full the next one begins.
+
+The header in the file is always up to date, so that another broker can open the file after a kill. Like the queues, the
+index is made from the log, and what is doubtful after a crash is dropped and made again.
+
+Java: IndexFile, IndexHeader, IndexService.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from kourou.protocol.hashes import index_hash
+from kourou.store import entry_layout
+from kourou.store.commit_log import no_room
+from kourou.store.disk import Disk, File
+from kourou.store.errors import BadStoreError
+from kourou.store.sparse import reserve
+
+HEADER_SIZE: Final = entry_layout.HEADER_SIZE
+SLOT_SIZE: Final = 4
+ENTRY_SIZE: Final = entry_layout.ENTRY_SIZE
+SECONDS_MAX: Final = 0x7FFFFFFF
+
+_ENTRIES_PER_SLOT: Final = 4  # the proportion of Apache's defaults, and of ours
+_ROOM: Final = 1024 * 1024  # entries get their room in steps of this many bytes
+_NAME_DIGITS: Final = 17
+
+# The same once more under names that index.pxd makes C constants.
+_HEADER = HEADER_SIZE
+_SLOT = SLOT_SIZE
+_ENTRY = ENTRY_SIZE
+_SECONDS_MAX = SECONDS_MAX
+_NOT_ASCII = entry_layout.NOT_ASCII
+
+
+class Hits(NamedTuple):
+    """What a query found, and how far the index had come."""
+
+    offsets: list[int]
+    """Physical offsets, newest first."""
+    last_ms: int
+    last_physical: int
+
+
+class IndexFile:
+    """One file of the index. It is mapped when somebody first reads or writes entries."""
+
+    __slots__ = (
+        "_asked",
+        "_disk",
+        "_entries_at",
+        "_file",
+        "_room",
+        "_view",
+        "begin_ms",
+        "begin_physical",
+        "count",
+        "end_ms",
+        "end_physical",
+        "entry_limit",
+        "path",
+        "slot_count",
+        "slots_used",
+    )
+
+    def __init__(self, disk: Disk, path: Path, slot_count: int, entry_limit: int) -> None:
+        self._disk = disk
+        self.path = path
+        self.slot_count = slot_count
+        self.entry_limit = entry_limit  # of numbers: one entry less, for they begin with 1
+        self._entries_at = HEADER_SIZE + slot_count * SLOT_SIZE
+        self._file: File | None = None
+        self._view: memoryview
+        self._room = 0  # entries below this number have room; 0 also says that the file is not mapped for writing
+        self._asked = 1  # entries below this number were handed out to be synced
+        # The header.
+        self.begin_ms = 0
+        self.end_ms = 0
+        self.begin_physical = 0
+        self.end_physical = 0
+        self.slots_used = 0
+        self.count = 1  # the number of the next entry
+
+    @property
+    def size(self) -> int:
+        return self._entries_at + self.entry_limit * ENTRY_SIZE
+
+    def load(self) -> None:
+        """Read the header. Raises OSError."""
+        (
+            self.begin_ms,
+            self.end_ms,
+            self.begin_physical,
+            self.end_physical,
+            self.slots_used,
+            count,
+        ) = entry_layout.header(self._disk.read_at(self.path, 0, HEADER_SIZE), 0)
+        self.count = self._asked = min(max(count, 1), self.entry_limit)
+
+    def create(self, end_physical: int, end_ms: int) -> None:
+        """Make the file, which goes on where another one ended. Raises DiskFullError, DiskFailedError."""
+        try:
+            self._file = self._disk.create(self.path, self.size, reserve=False)
+        except OSError as error:
+            raise no_room(self.path, self._entries_at, error) from None
+        self.begin_ms = self.end_ms = end_ms
+        self.begin_physical = self.end_physical = end_physical
+        try:
+            self._make_room()
+        except BaseException:
+            self.remove()
+            raise
+        self._put_header()
+
+    # ── Entries ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def put(self, hash_: int, physical_offset: int, stored_ms: int) -> None:
+        """Add an entry to a file that is not full. Raises DiskFullError, DiskFailedError: nothing is changed."""
+        number = self.count
+        if number >= self._room:
+            self._make_room()
+        slot_at = _HEADER + hash_ % self.slot_count * _SLOT
+        (before,) = entry_layout.slot(self._view, slot_at)
+        if before >= number or before < 0:
+            before = 0
+        # As Java counts it: the first entry of a file after another still counts from the end of that one.
+        seconds = 0
+        if self.begin_ms > 0 and stored_ms > self.begin_ms:
+            seconds = min((stored_ms - self.begin_ms) // 1000, _SECONDS_MAX)
+        entry_at = self._entries_at + number * _ENTRY
+        entry_layout.put_index_entry(self._view, entry_at, hash_, physical_offset, seconds, before)
+        entry_layout.put_slot(self._view, slot_at, number)
+        if number == 1:
+            self.begin_physical = physical_offset
+            self.begin_ms = stored_ms
+        if before == 0:
+            self.slots_used += 1
+        self.count = number + 1
+        self.end_physical = physical_offset
+        self.end_ms = stored_ms
+        self._put_header()
+
+    def _put_header(self) -> None:
+        entry_layout.put_header(
+            self._view,
+            0,
+            self.begin_ms,
+            self.end_ms,
+            self.begin_physical,
+            self.end_physical,
+            self.slots_used,
+            self.count,
+        )
+
+    def _make_room(self) -> None:
+        """Map the file, and reserve room for header and slots once, and for some entries more."""
+        file = self._map()
+        at = self._entries_at + self.count * ENTRY_SIZE
+        stop = min(at + _ROOM, self.size)
+        if self._room == 0:
+            reserve(file, 0, self._entries_at)
+        reserve(file, at, stop - at)
+        self._view = file.buffer
+        self._room = (stop - self._entries_at) // ENTRY_SIZE
+
+    def _map(self) -> File:
+        if self._file is None:
+            self._file = self._disk.open(self.path)
+        return self._file
+
+    def find(self, hash_: int, begin_ms: int, end_ms: int, limit: int, found: list[int]) -> None:
+        """Append the offsets of this hash and time to `found`, newest first, until it has `limit` of them.
+
+        A record with a key twice counts once. Numbers fall along a chain, so that none is endless, whatever the bytes.
+        """
+        view = self._map().buffer
+        (number,) = entry_layout.slot(view, HEADER_SIZE + hash_ % self.slot_count * SLOT_SIZE)
+        above = self.count
+        newest = -1  # the offset that was found last
+        while 0 < number < above and len(found) < limit:
+            above = number
+            at = self._entries_at + number * ENTRY_SIZE
+            entry_hash, physical_offset, seconds, number = entry_layout.index_entry(view, at)
+            if seconds < 0:
+                break
+            stored_ms = self.begin_ms + seconds * 1000
+            if entry_hash == hash_ and begin_ms <= stored_ms <= end_ms and physical_offset != newest:
+                found.append(physical_offset)
+                newest = physical_offset
+            if stored_ms < begin_ms:
+                break
+
+    def overlaps(self, begin_ms: int, end_ms: int) -> bool:
+        return begin_ms <= self.end_ms and end_ms >= self.begin_ms
+
+    # ── Cutting ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def truncate(self, log_end: int) -> int:
+        """Remove, durably, the entries of records from this offset on; how many. Raises OSError.
+
+        They are taken out of their slots, newest first; a crash in between leaves less to do. Then the header follows.
+        """
+        last = self.count
+        if last == 1:
+            return 0  # nothing was ever put into it, and it may have no room
+        file = self._map()
+        view = file.buffer
+        number = last - 1
+        while number > 0:
+            at = self._entries_at + number * ENTRY_SIZE
+            hash_, physical_offset, _, before = entry_layout.index_entry(view, at)
+            if physical_offset < log_end:
+                break
+            slot_at = HEADER_SIZE + hash_ % self.slot_count * SLOT_SIZE
+            if entry_layout.slot(view, slot_at)[0] == number:
+                before = before if 0 < before < number else 0
+                entry_layout.put_slot(view, slot_at, before)
+                self.slots_used -= before == 0
+            number -= 1
+        file.sync()
+        self.count = self._asked = number + 1
+        self._end_with(number, view)
+        self._view = view
+        self._put_header()
+        file.sync()
+        return last - self.count
+
+    def _end_with(self, number: int, view: memoryview) -> None:
+        """The header's end for this last entry: of its time, only the second is known."""
+        if number == 0:
+            self.end_ms, self.end_physical = self.begin_ms, self.begin_physical
+            return
+        _, self.end_physical, seconds, _ = entry_layout.index_entry(view, self._entries_at + number * ENTRY_SIZE)
+        self.end_ms = min(self.begin_ms + seconds * 1000 + 999, self.end_ms)
+
+    # ── The file ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def fits(self) -> bool:
+        """Are these the numbers of slots and entries that the file was made with? The newest entry's slot shows it."""
+        last = self.count - 1
+        if last == 0:
+            return True
+        at = self._entries_at + last * ENTRY_SIZE
+        hash_, *_ = entry_layout.index_entry(self._disk.read_at(self.path, at, ENTRY_SIZE), 0)
+        slot_at = HEADER_SIZE + hash_ % self.slot_count * SLOT_SIZE
+        # A kill may come when the next entry has its slot already, and the header does not know of it.
+        return hash_ >= 0 and entry_layout.slot(self._disk.read_at(self.path, slot_at, SLOT_SIZE), 0)[0] in (
+            last,
+            last + 1,
+        )
+
+    def dirty_file(self) -> File | None:
+        """The file, if there are entries in it since the last call."""
+        if not self.is_dirty:
+            return None
+        self._asked = self.count
+        return self._file
+
+    @property
+    def is_dirty(self) -> bool:
+        return self._asked < self.count
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        self._view = _NOTHING
+        self._room = 0
+
+    def remove(self) -> None:
+        self.close()
+        self._disk.remove(self.path)
+        self._disk.sync_folder(self.path.parent)
+
+
+_NOTHING: Final = memoryview(bytearray(0))
+
+
+class Index:
+    """All files of the index, oldest first. `load` before anything else."""
+
+    __slots__ = ("_disk", "_entry_limit", "_file_time", "_files", "_folder", "_last", "_slot_count")
+
+    def __init__(
+        self, disk: Disk, folder: Path, slot_count: int, entry_limit: int, file_time: Callable[[int], str]
+    ) -> None:
+        """`file_time` writes a time in ms as 17 digits: the local time, as yyyyMMddHHmmssSSS."""
+        self._disk = disk
+        self._folder = folder
+        self._slot_count = slot_count
+        self._entry_limit = entry_limit
+        self._file_time = file_time
+        self._files: list[IndexFile] = []
+        self._last: IndexFile | None = None
+
+    def load(self, safe_ms: int | None) -> None:
+        """Find the files. Raises BadStoreError, OSError.
+
+        After a crash `safe_ms` is the store time up to which the index was synced: files that go beyond it are removed,
+        and their records are to be dispatched again.
+        """
+        sizes = self._disk.files(self._folder)
+        for name in sorted(filter(str.isdigit, sizes)):
+            path, size = self._folder / name, sizes[name]
+            file = self._sized(path, size)
+            if size:
+                file.load()
+            if size == 0 or (safe_ms is not None and file.end_ms > safe_ms):
+                file.remove()
+            elif size == file.size and (file.slot_count == self._slot_count or file.fits()):
+                self._files.append(file)
+            else:
+                raise BadStoreError(
+                    f"{path} has {size} bytes, and was not made with {self._slot_count} slots and {self._entry_limit} "
+                    "entries: set maxHashSlotNum and maxIndexNum to what they were, or remove the folder, and it is "
+                    "made again from the log"
+                )
+        self._find_last()
+
+    def _find_last(self) -> None:
+        # Compiled modules must not count from the end of a list.
+        self._last = self._files[len(self._files) - 1] if self._files else None
+
+    def _sized(self, path: Path, size: int) -> IndexFile:
+        """A file that is there. Where it has another size than new ones get, the usual proportion is a good guess."""
+        file = IndexFile(self._disk, path, self._slot_count, self._entry_limit)
+        if size in (0, file.size):
+            return file
+        slot_count = max((size - HEADER_SIZE) // (SLOT_SIZE + _ENTRIES_PER_SLOT * ENTRY_SIZE), 1)
+        return IndexFile(self._disk, path, slot_count, slot_count * _ENTRIES_PER_SLOT)
+
+    # ── Dispatch ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def put(self, topic: bytes, key: bytes, physical_offset: int, stored_ms: int) -> int:
+        """Enter a key of a record: 1, or 0 if the index has later records already.
+
+        All keys of a record are entered before the next record. Raises DiskFullError, DiskFailedError.
+        """
+        last = self._last
+        if last is None or last.count >= last.entry_limit:
+            last = self._next_file(stored_ms)
+        if physical_offset < last.end_physical:
+            return 0
+        hash_ = entry_layout.key_hash(topic, key)
+        if hash_ == _NOT_ASCII:
+            hash_ = index_hash(f"{topic.decode('utf-8', 'replace')}#{key.decode('utf-8', 'replace')}")
+        last.put(hash_, physical_offset, stored_ms)
+        return 1
+
+    def _next_file(self, stored_ms: int) -> IndexFile:
+        """Begin a file. Its name comes after all others, whatever became of the clock."""
+        before = self._last.path.name if self._last is not None else ""
+        try:
+            name = self._file_time(stored_ms)
+        except (ValueError, OverflowError, OSError):
+            name = ""  # a time that nobody can write as a date: the record is damaged there
+        if name <= before:
+            name = f"{int(before or 0) + 1:0{_NAME_DIGITS}}"
+        file = IndexFile(self._disk, self._folder / name, self._slot_count, self._entry_limit)
+        file.create(self.end_physical, self.end_ms)
+        self._files.append(file)
+        self._last = file
+        return file
+
+    # ── Questions ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def query(self, topic: str, key: str, limit: int, begin_ms: int, end_ms: int) -> Hits:
+        """Records that may have this key and were stored in this time, up to `limit`. Raises OSError.
+
+        Times are kept in seconds since the first entry of a file, rounded down, and compared like that.
+        """
+        found: list[int] = []
+        hash_ = index_hash(f"{topic}#{key}")
+        for file in reversed(self._files):
+            if file.overlaps(begin_ms, end_ms):
+                file.find(hash_, begin_ms, end_ms, limit, found)
+            if file.begin_ms < begin_ms or len(found) >= limit:
+                break
+        return Hits(found, self.end_ms, self.end_physical)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the files."""
+        return [file.path.name for file in self._files]
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._files
+
+    @property
+    def end_physical(self) -> int:
+        """The physical offset of the newest record in the index; 0 without any."""
+        return self._last.end_physical if self._last is not None else 0
+
+    @property
+    def end_ms(self) -> int:
+        """The store time of the newest record in the index; 0 without any."""
+        return self._last.end_ms if self._last is not None else 0
+
+    # ── Cutting ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def truncate(self, log_end: int) -> int:
+        """Remove, durably, the entries of records from this offset on; how many. Raises OSError."""
+        count = 0
+        while self._last is not None and self._last.end_physical >= log_end:
+            count += self._last.truncate(log_end)
+            if self._last.count > 1:
+                break
+            self._last.remove()
+            self._files.pop()
+            self._find_last()
+        return count
+
+    def expire(self, log_start: int) -> int:
+        """Records before this offset are gone: remove files that know of no others, never the last. How many went.
+
+        Raises OSError.
+        """
+        count = 0
+        while len(self._files) > 1 and self._files[0].end_physical < log_start:
+            self._files[0].remove()
+            self._files.pop(0)
+            count += 1
+        return count
+
+    def remove_all(self) -> None:
+        """Remove the index with its folder. Raises OSError."""
+        self.close()
+        self._disk.remove_folder(self._folder)
+
+    # ── Files ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def dirty_files(self) -> list[File]:
+        """Files with entries since the last call, which are to be synced."""
+        return [dirty for file in self._files if (dirty := file.dirty_file()) is not None]
+
+    def release(self) -> None:
+        """Unmap all files but the last; to be called when what `dirty_files` handed out is synced."""
+        for file in self._files:
+            if file is not self._last and not file.is_dirty:
+                file.close()
+
+    def close(self) -> None:
+        """Let go of the files, synced or not."""
+        for file in self._files:
+            file.close()
+        self._files = []
+        self._last = None
