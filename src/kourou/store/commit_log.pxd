@@ -12,6 +12,7 @@ cdef class CommitLog:
     cdef public bytes store_host
     cdef public int max_body_size
     cdef public long long end, flushed, stored_ms, flushed_ms
+    cdef object _buffer
     cdef unsigned char[::1] _view
     cdef long long _start, _limit
 

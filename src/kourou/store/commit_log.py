@@ -72,7 +72,8 @@ class CommitLog:
         self.flushed = 0  # what is before it is safe
         self.stored_ms = 0  # of the last record; times never go back along the log
         self.flushed_ms = 0  # of the last record before `flushed`
-        self._view = memoryview(bytearray(0))  # the current segment, writable
+        self._buffer = memoryview(bytearray(0))  # the current segment, writable
+        self._view = self._buffer  # the same for `append`, which addresses it as C does when compiled
         self._start = 0  # its first offset
         self._limit = 0  # how much of it may be used
         self._spare: File | None = None  # the segment after the current one, prepared
@@ -89,12 +90,17 @@ class CommitLog:
             self._use(end - end % segments.file_size)
         else:
             # A log that ends with its last segment, or without any: `append` makes the next.
-            self._view, self._start, self._limit = memoryview(bytearray(0)), end, 0
+            self._use_buffer(memoryview(bytearray(0)))
+            self._start, self._limit = end, 0
 
     def _use(self, start: int) -> None:
-        self._view = self.segments.file(start).buffer
+        self._use_buffer(self.segments.file(start).buffer)
         self._start = start
         self._limit = self.segments.file_size
+
+    def _use_buffer(self, buffer: memoryview) -> None:
+        self._buffer = buffer
+        self._view = buffer
 
     @property
     def start(self) -> int:
@@ -154,7 +160,7 @@ class CommitLog:
     def seal(self, offset: int) -> None:
         """Fill in the CRC over the whole last record, for which `with_room_for_crc` made room in its properties."""
         at, end = offset - self._start, self.end - self._start
-        self._view[end - RECORD_CRC_SIZE : end] = crc_property(memoryview(self._view)[at : end - RECORD_CRC_SIZE])
+        self._buffer[end - RECORD_CRC_SIZE : end] = crc_property(self._buffer[at : end - RECORD_CRC_SIZE])
 
     def check(self, message: NewMessage, topic: bytes) -> None:
         """Raises IllegalMessageError for a message that no record can hold, or that the settings forbid."""
@@ -192,7 +198,7 @@ class CommitLog:
                 self._next_segment(0)
             at = self.end - self._start
             piece = data[: segments.file_size - at]
-            self._view[at : at + len(piece)] = piece
+            self._buffer[at : at + len(piece)] = piece
             self.end += len(piece)
             data = data[len(piece) :]
 
@@ -212,7 +218,7 @@ class CommitLog:
         left = self._limit - (self.end - self._start)
         if left >= FILLER_SIZE_MIN:
             at = self.end - self._start
-            self._view[at : at + FILLER_SIZE_MIN] = encode_filler(left)
+            self._buffer[at : at + FILLER_SIZE_MIN] = encode_filler(left)
         if self._limit or self.end % segments.file_size == 0:
             self.end = start
         self._use(start)
@@ -290,7 +296,7 @@ class CommitLog:
         self.segments.remove_first()
 
     def close(self) -> None:
-        self._view = memoryview(bytearray(0))
+        self._use_buffer(memoryview(bytearray(0)))
         if self._spare is not None:
             self._spare.close()
             self._spare = None
