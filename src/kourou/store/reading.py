@@ -6,6 +6,7 @@ a client may come up with has its own answer, as Apache gives it.
 Java: DefaultMessageStore.getMessage, queryMessage, getOffsetInQueueByTime; GetMessageStatus.
 """
 
+import logging
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from kourou.store.commit_log import CommitLog
 from kourou.store.consume_queue import Boundary, ConsumeQueue
 from kourou.store.index import Index
 from kourou.store.queues import Queues
+
+log = logging.getLogger(__name__)
 
 ENTRY: Final = struct.Struct(">qiq")
 BLANK_SIZE: Final = 0x7FFFFFFF
@@ -66,7 +69,7 @@ class GetResult:
 
 @dataclass(slots=True)
 class QueryResult:
-    """Records with a key, newest first."""
+    """Records with a key, oldest first."""
 
     records: list[memoryview] = field(default_factory=list)
     index_ms: int = 0  # when the index was last added to
@@ -74,12 +77,20 @@ class QueryResult:
 
 
 class Reader:
-    """Reads of one store."""
+    """Reads of one store. `visible_end` says up to which offset of the log readers may see."""
 
-    def __init__(self, log: CommitLog, queues: Queues, index: Index | None, limits: ReadLimits | None = None) -> None:
+    def __init__(
+        self,
+        log: CommitLog,
+        queues: Queues,
+        index: Index | None,
+        visible_end: Callable[[], int],
+        limits: ReadLimits | None = None,
+    ) -> None:
         self._log = log
         self._queues = queues
         self._index = index
+        self._visible_end = visible_end
         self._limits = limits or ReadLimits()
 
     # ── A queue from an offset on ─────────────────────────────────────────────────────────────────────────────────
@@ -117,8 +128,10 @@ class Reader:
         max_size: int | None,
     ) -> None:
         log_start, log_end = self._log.start, self._log.end
-        entries = queue.entries(result.next_offset, max(max_count, SCAN_ENTRIES_MIN))
-        if not len(entries):
+        try:
+            entries = queue.entries(result.next_offset, max(max_count, SCAN_ENTRIES_MIN))
+        except OSError as error:
+            log.error("queue %d of %s can't be read: %s", queue.queue_id, queue.topic, error)
             result.status = GetStatus.OFFSET_FOUND_NULL
             result.next_offset = self._queues.next_file(result.next_offset)
             return
@@ -127,18 +140,33 @@ class Reader:
                 break
             result.next_offset += 1
             result.behind = log_end - physical
-            if size == BLANK_SIZE or physical < log_start:
-                if not result.records:
-                    result.status = GetStatus.MESSAGE_WAS_REMOVING
-                continue
             if accepts is not None and not accepts(tags_code):
+                self._passed_over(result, GetStatus.NO_MATCHED_MESSAGE)
                 continue
-            record = self._log.read(physical, size)
+            record = self._read(physical, size) if size != BLANK_SIZE and physical >= log_start else None
+            if record is None:
+                self._passed_over(result, GetStatus.MESSAGE_WAS_REMOVING)
+                continue
             if accepts_record is not None and not accepts_record(record):
+                self._passed_over(result, GetStatus.NO_MATCHED_MESSAGE)
                 continue
             result.records.append(record)
             result.size += size
             result.status = GetStatus.FOUND
+
+    @staticmethod
+    def _passed_over(result: GetResult, status: GetStatus) -> None:
+        """The last reason counts, unless something was found."""
+        if not result.records:
+            result.status = status
+
+    def _read(self, physical: int, size: int) -> memoryview | None:
+        """A record; None if its segment can't be read any more. Those around it still can."""
+        try:
+            return self._log.read(physical, size)
+        except (KeyError, OSError) as error:
+            log.error("the record at %d can't be read: %s", physical, error)
+            return None
 
     def _is_full(self, result: GetResult, physical: int, size: int, max_count: int, max_size: int | None) -> bool:
         limits, count = self._limits, len(result.records)
@@ -163,24 +191,29 @@ class Reader:
         return scanner.message() if scanner is not None and scanner.step() == Found.RECORD else None
 
     def _scanner(self, offset: int) -> Scanner | None:
-        segments = self._log.segments
-        if not self._log.start <= offset < self._log.end:
+        segments, visible_end = self._log.segments, self._visible_end()
+        if not self._log.start <= offset < visible_end:
             return None
         base = offset - offset % segments.file_size
-        end = min(segments.file_size, self._log.end - base)
-        return Scanner(segments.file(offset).buffer, offset - base, end, crc=True, base=base)
+        end = min(segments.file_size, visible_end - base)
+        try:
+            buffer = segments.file(offset).buffer
+        except OSError as error:
+            log.error("the record at %d can't be read: %s", offset, error)
+            return None
+        return Scanner(buffer, offset - base, end, crc=True, base=base)
 
     # ── By key and by time ────────────────────────────────────────────────────────────────────────────────────────
 
     def query(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> QueryResult:
-        """Records of a topic with a key that were stored in a span of time, newest first.
+        """The newest records of a topic with a key that were stored in a span of time, oldest first as Apache has them.
 
         The index knows hashes only: a record with another key of the same hash may be among them.
         """
         if self._index is None:
             return QueryResult()
         hits = self._index.query(topic, key, max_count, begin_ms, end_ms)
-        records = [record for offset in hits.offsets if (record := self.record_at(offset)) is not None]
+        records = [record for offset in sorted(hits.offsets) if (record := self.record_at(offset)) is not None]
         return QueryResult(records, hits.last_ms, hits.last_physical)
 
     def offset_by_time(self, topic: str, queue_id: int, time_ms: int, boundary: Boundary) -> int:

@@ -83,7 +83,7 @@ class Store:
             if settings.index_enabled
             else None
         )
-        self.reader = Reader(self.log, self.queues, self.index)
+        self.reader = Reader(self.log, self.queues, self.index, lambda: self.dispatched)
         self._cleaner = Cleaner(
             settings,
             disk,
