@@ -1,0 +1,1 @@
+"""Whole parts under simulated faults: a seed decides everything, and replays it."""

@@ -1,0 +1,171 @@
+"""What a store should hold: a naive log, kept in one long string of bytes, and what was promised about it."""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+
+from kourou.protocol import properties as properties_
+from kourou.protocol.hashes import index_hash, java_hash
+from kourou.protocol.record import crc_property, encode_filler, encode_record
+from kourou.store.commit_log import NewMessage
+
+PREPARED, ROLLBACK = 4, 12
+QueueName = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record, and what queues and index should say of it."""
+
+    offset: int
+    size: int
+    queue: QueueName
+    queue_offset: int | None  # None: it has no place in a queue
+    tags_code: int
+    keys: frozenset[str]
+    stored_ms: int
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.size
+
+
+@dataclass(slots=True)
+class Model:
+    """The log as it should be, and how much of it is promised to be there after a crash."""
+
+    file_size: int
+    store_host: bytes
+    image: bytearray = field(default_factory=bytearray)  # the whole log, fillers included
+    records: list[Record] = field(default_factory=list)
+    ends: list[int] = field(default_factory=lambda: [0])  # where the log may end: behind records and fillers
+    next_offsets: dict[QueueName, int] = field(default_factory=lambda: defaultdict(int))
+    stored_ms: int = 0
+    safe: int = 0  # what is before it survives everything
+    gone: int = 0  # what is before it was removed, or may have been
+
+    @property
+    def end(self) -> int:
+        return len(self.image)
+
+    @property
+    def room(self) -> int:
+        """What is left in the current segment."""
+        return self.file_size - self.end % self.file_size
+
+    def copy(self) -> "Model":
+        twin = deepcopy(self, {id(record): record for record in self.records})
+        return twin
+
+    # ── Appending ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def append(self, messages: Sequence[NewMessage], now_ms: int, *, together: bool) -> list[Record]:
+        """What appending these should do."""
+        self.stored_ms = max(self.stored_ms, now_ms)
+        if together:
+            self._next_segment_unless(sum(len(self._bytes(message, 0, 0)) + 21 - self._grown(message) for message in messages))
+        return [self._append_one(message) for message in messages]
+
+    def _append_one(self, message: NewMessage) -> Record:
+        kind = message.sys_flag & 12
+        queue = (message.topic, message.queue_id)
+        queue_offset = None if kind in (PREPARED, ROLLBACK) else self.next_offsets[queue]
+        self._next_segment_unless(len(self._bytes(message, 0, 0)))
+        content = self._bytes(message, queue_offset or 0, self.end)
+        found = properties_.decode(message.properties)
+        record = Record(
+            self.end,
+            len(content),
+            queue,
+            queue_offset,
+            java_hash(found.get("TAGS", "")),
+            frozenset() if kind == ROLLBACK else frozenset(_keys(found)),
+            self.stored_ms,
+        )
+        if queue_offset is not None:
+            self.next_offsets[queue] += 1
+        self.image += content
+        self.records.append(record)
+        self.ends.append(self.end)
+        return record
+
+    def _next_segment_unless(self, size: int) -> None:
+        if size + 8 > self.room:
+            self.image += encode_filler(self.room).ljust(self.room, b"\0")
+            self.ends.append(self.end)
+
+    def _bytes(self, message: NewMessage, queue_offset: int, offset: int) -> bytes:
+        properties = message.properties
+        sealed = self._grown(message) > 0
+        if sealed:
+            properties += bytes(self._grown(message))
+            if not message.properties.endswith(b"\2"):
+                properties = message.properties + b"\2" + bytes(20)
+        content = encode_record(
+            topic=message.topic,
+            body=message.body,
+            queue_id=message.queue_id,
+            queue_offset=queue_offset,
+            physical_offset=offset,
+            born_ms=message.born_ms,
+            born_host=message.born_host,
+            stored_ms=self.stored_ms,
+            store_host=self.store_host,
+            raw_properties=properties,
+            flag=message.flag,
+            sys_flag=message.sys_flag,
+            reconsume_times=message.reconsume_times,
+            prepared_offset=message.prepared_offset,
+        )
+        return content[:-20] + crc_property(content[:-20]) if sealed else content
+
+    @staticmethod
+    def _grown(message: NewMessage) -> int:
+        """How much longer properties with zeros become: a CRC over the whole record is put behind them."""
+        if b"\0" not in message.properties:
+            return 0
+        return 20 if message.properties.endswith(b"\2") else 21
+
+    # ── Losing ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def cut(self, end: int) -> None:
+        """The log ends here."""
+        assert end in self.ends, f"{end} is no end of a record"
+        del self.image[end:]
+        self.records = [record for record in self.records if record.end <= end]
+        self.ends = self.ends[: bisect_right(self.ends, end)]
+        self.stored_ms = self.records[-1].stored_ms if self.records else 0
+        self.next_offsets.clear()
+        for record in self.records:
+            if record.queue_offset is not None:
+                self.next_offsets[record.queue] = record.queue_offset + 1
+
+    # ── Questions ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def queues(self, end: int) -> dict[QueueName, list[Record]]:
+        """The records of each queue, of a log that ends there."""
+        found: dict[QueueName, list[Record]] = defaultdict(list)
+        for record in self.records:
+            if record.queue_offset is not None and record.end <= end:
+                found[record.queue].append(record)
+        return found
+
+    def offsets_by_key(self, start: int, end: int) -> dict[tuple[str, str], list[int]]:
+        """Which records of this stretch an index finds by topic and key: also those of other keys with the same hash."""
+        by_hash: dict[int, list[int]] = defaultdict(list)
+        keys: dict[tuple[str, str], int] = {}
+        for record in self.records:
+            if start <= record.offset < end:
+                topic = record.queue[0]
+                hashes = {(topic, key): index_hash(f"{topic}#{key}") for key in record.keys}
+                keys.update(hashes)
+                for hash_ in set(hashes.values()):
+                    by_hash[hash_].append(record.offset)
+        return {key: by_hash[hash_] for key, hash_ in keys.items()}
+
+
+def _keys(found: dict[str, str]) -> list[str]:
+    unique = [found["UNIQ_KEY"]] if found.get("UNIQ_KEY") else []
+    return unique + [key for key in found.get("KEYS", "").split(" ") if key]

@@ -1,0 +1,332 @@
+"""One simulated life of a store: a seed decides what is appended, which jobs run when, and what befalls the disk.
+
+    run ──▶ store ──▶ ObservedDisk ── before and after every boundary ──▶ images of a power cut here
+                                                                            └▶ opened, checked, used, crashed again
+
+The run goes on over crashes, kills and clean stops of its own. At each boundary of the disk, before and after its
+effect, the disk that a power cut would leave is opened and held against the model; nothing of it touches the run.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+
+from kourou.store.errors import IllegalMessageError
+from kourou.store.jobs import Job, MendLog, PrepareSegment, SyncLog
+from kourou.store.settings import FlushMode, StoreSettings
+from kourou.store.store import Store
+from kourou.testing.disk import Change, SimulatedCrash, SimulatedDisk, _Inode
+
+from .store_check import EVER, check
+from .store_messages import V4, V6, Messages
+from .store_model import Model
+
+ROOT = Path("/store")
+BEGIN_MS = 1_700_000_000_000
+
+
+def file_time(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y%m%d%H%M%S%f")[:17]
+
+
+class ObservedDisk(SimulatedDisk):
+    """Tells somebody about every boundary, right before its effect and right after."""
+
+    on_boundary: Callable[[bool], None] | None = None
+
+    @contextmanager
+    def _change(self, call: Change, path: Path, synced: _Inode | None = None) -> Iterator[int]:
+        if self.on_boundary is not None:
+            self.on_boundary(False)
+        with super()._change(call, path, synced) as late:
+            yield late
+        if self.on_boundary is not None:
+            self.on_boundary(True)
+
+    def image(self, seed: object) -> SimulatedDisk:
+        """What a power cut now may leave; the same for the same seed, and without a trace here."""
+        mine, self.random = self.random, Random(str(seed))
+        try:
+            return self.crash()
+        finally:
+            self.random = mine
+
+    @classmethod
+    def after(cls, disk: SimulatedDisk) -> "ObservedDisk":
+        """The successor of a disk, observed."""
+        observed = cls(disk.random)
+        observed.__dict__.update({name: value for name, value in disk.__dict__.items() if name != "on_boundary"})
+        return observed
+
+
+@dataclass(slots=True)
+class Run:
+    """A life in progress."""
+
+    seed: int
+    images: int = 1  # of each side of each boundary
+    steps: int = 60
+    trace: list[str] = field(default_factory=list)
+    boundaries: int = 0
+    checked: int = 0
+    random: Random = field(init=False)
+    settings: StoreSettings = field(init=False)
+    host: bytes = field(init=False)
+    model: Model = field(init=False)
+    messages: Messages = field(init=False)
+    disk: ObservedDisk = field(init=False)
+    store: Store = field(init=False)
+    now_ms: int = BEGIN_MS
+    waiting: list[Job] = field(default_factory=list)  # jobs that no worker has run yet
+    done: list[Job] = field(default_factory=list)  # jobs that were run and not given back
+    tokens: dict[int, int] = field(default_factory=dict)  # who waits for which offset
+    asked: int = 0  # tokens so far
+
+    def __post_init__(self) -> None:
+        self.random = random = Random(f"store {self.seed}")
+        self.settings = StoreSettings(
+            commit_log_file_size=random.choice((4096, 8192, 16384)),
+            queue_file_entries=random.choice((10, 50)),
+            index_slots=random.choice((4, 16)),
+            index_entries=random.choice((16, 64)),
+            max_body_size=3000,
+            flush_mode=random.choice((FlushMode.SYNC, FlushMode.ASYNC)),
+            flush_interval_ms=10,
+            flush_least_pages=random.choice((0, 1)),
+            queue_flush_interval_ms=random.choice((0, 20)),
+            queue_flush_least_pages=0,
+        )
+        self.host = V6 if random.random() < 0.3 else V4
+        self.model = Model(self.settings.commit_log_file_size, self.host)
+        self.messages = Messages(random, self.settings.commit_log_file_size)
+        self.disk = ObservedDisk(random)
+
+    def run(self) -> None:
+        """The whole life."""
+        self.observe()
+        self.open()
+        for _ in range(self.steps):
+            self.step()
+        self.close()
+        self.open()
+
+    # ── The life ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def step(self) -> None:
+        random = self.random
+        self.now_ms += random.choice((0, 0, 0, 1, 30, 30, 700, 4000))
+        self.disk.now_ms = self.now_ms
+        action = random.choices(
+            (
+                self.append,
+                self.dispatch,
+                self.ask_for_jobs,
+                self.run_job,
+                self.give_back,
+                self.flush,
+                self.read,
+                self.write_back,
+                self.restart,
+                self.kill,
+                self.crash,
+            ),
+            (30, 12, 14, 14, 14, 2, 3, 3, 2, 2, 2),
+        )[0]
+        action()
+
+    def note(self, text: str) -> None:
+        self.trace.append(f"{self.now_ms - BEGIN_MS} {text}")
+
+    def open(self) -> None:
+        self.note("open")
+        self.store = self.open_on(self.disk)
+        check(self.store, self.model, self.model.safe)
+        self.model.cut(self.store.log.end)
+        self.model.safe = self.store.log.end
+        self.note(f"opened at {self.store.log.end} {self.store.report}")
+
+    def open_on(self, disk: SimulatedDisk) -> Store:
+        return Store.open(
+            ROOT, self.settings, store_host=self.host, now_ms=self.now_ms, file_time=file_time, disk=disk
+        )
+
+    def append(self) -> None:
+        random, store, model = self.random, self.store, self.model
+        if random.random() < 0.03:
+            self.append_too_large()
+            return
+        messages = self.messages.some(random.choice((1, 1, 1, 2, 5)), model.room)
+        together = len(messages) > 1 and random.random() < 0.5
+        self.note(f"append {len(messages)} together={together} at {store.log.end}")
+        expected = model.append(messages, self.now_ms, together=together)
+        try:
+            appended = store.append(messages, self.now_ms, together=together)
+        except IllegalMessageError:
+            assert together, "a batch that fits no segment"
+            model.cut(store.log.end)
+            return
+        assert [a.physical_offset for a in appended] == [r.offset for r in expected]
+        assert [a.queue_offset for a in appended] == [r.queue_offset or 0 for r in expected]
+        assert store.log.end == model.end
+        if random.random() < 0.5:
+            self.asked += 1
+            token = self.asked
+            if store.when_safe(store.log.end, token, self.now_ms):
+                assert store.log.flushed >= store.log.end
+            else:
+                self.tokens[token] = store.log.end
+
+    def append_too_large(self) -> None:
+        before = self.store.log.end
+        try:
+            self.store.append([self.messages.too_large()], self.now_ms)
+        except IllegalMessageError:
+            assert self.store.log.end == before
+        else:
+            raise AssertionError("a message larger than a segment was taken")
+
+    def dispatch(self) -> None:
+        self.note("dispatch")
+        self.store.dispatch()
+        if self.settings.flush_mode is FlushMode.SYNC:
+            assert self.store.dispatched <= self.model.safe, "readers see what is not safe"
+
+    def ask_for_jobs(self) -> None:
+        jobs = self.store.jobs(self.now_ms)
+        self.note(f"jobs {[type(job).__name__ for job in jobs]}")
+        self.waiting += jobs
+
+    def run_job(self) -> None:
+        if self.waiting:
+            job = self.waiting.pop(self.random.randrange(len(self.waiting)))
+            self.note(f"run {type(job).__name__}")
+            job.run()
+            self.done.append(job)
+
+    def give_back(self) -> None:
+        if self.done:
+            job = self.done.pop(self.random.randrange(len(self.done)))
+            self.note(f"finished {type(job).__name__}")
+            self.answered(self.store.finished(job, self.now_ms))
+
+    def answered(self, tokens: list[object]) -> None:
+        self.model.safe = max(self.model.safe, self.store.log.flushed)
+        for token in tokens:
+            assert isinstance(token, int)
+            assert self.tokens.pop(token) <= self.store.log.flushed, "answered too early"
+
+    def flush(self) -> None:
+        if any(isinstance(job, SyncLog | MendLog) for job in self.waiting + self.done):
+            return
+        self.note("flush")
+        self.answered(self.store.flush(self.now_ms))
+        assert self.model.safe == self.store.log.end == self.store.dispatched
+
+    def write_back(self) -> None:
+        self.note("write back")
+        self.disk.write_back(self.random.choice((0.1, 0.5, 0.9)))
+
+    def read(self) -> None:
+        names = list(self.model.queues(self.model.end))
+        if not names:
+            return
+        topic, queue_id = self.random.choice(names)
+        records = [r for r in self.model.queues(self.store.dispatched).get((topic, queue_id), []) if r.offset >= self.model.gone]
+        offset = self.random.randint(0, len(records) + 1)
+        found = self.store.reader.get(topic, queue_id, offset, 32)
+        wanted = [bytes(self.model.image[r.offset : r.end]) for r in records[offset : offset + len(found.records)]]
+        assert [bytes(record) for record in found.records] == wanted
+        assert found.records or offset >= len(records)
+
+    # ── Its ends ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def close(self) -> None:
+        self.note("close")
+        for job in self.waiting:
+            job.run()
+        for job in self.done + self.waiting:
+            self.answered(self.store.finished(job, self.now_ms))
+        self.waiting, self.done = [], []
+        self.store.close(self.now_ms)
+        self.model.safe = self.model.end
+        self.tokens.clear()
+
+    def restart(self) -> None:
+        self.close()
+        self.open()
+
+    def kill(self) -> None:
+        """The process ends, the system goes on: nothing that was appended may be missing."""
+        self.note("kill")
+        self.end_by(self.disk.kill)
+        whole = self.model.end
+        self.open()
+        assert self.store.log.end == whole, f"killed at {whole}, and the log ends at {self.store.log.end}"
+
+    def crash(self) -> None:
+        self.note("crash")
+        self.end_by(self.disk.crash)
+        self.open()
+
+    def end_by(self, what: Callable[[], SimulatedDisk]) -> None:
+        self.waiting, self.done = [], []
+        self.tokens.clear()
+        self.disk = ObservedDisk.after(what())
+        self.observe()
+
+    # ── Crashes at every boundary ─────────────────────────────────────────────────────────────────────────────────
+
+    def observe(self) -> None:
+        if self.images:
+            self.disk.on_boundary = self.at_boundary
+
+    def at_boundary(self, after: bool) -> None:
+        self.boundaries += not after
+        for number in range(self.images):
+            name = f"{self.seed} {self.boundaries} {after} {number}"
+            try:
+                self.check_image(self.disk.image(name), Random(name))
+            except Exception as error:
+                error.add_note(f"a crash {'after' if after else 'before'} boundary {self.boundaries}, image {number}: {self.disk.history[-1]}")
+                raise
+
+    def check_image(self, disk: SimulatedDisk, random: Random) -> None:
+        """Open what a power cut left, perhaps with another one amid recovery, and go on with it for a little."""
+        self.checked += 1
+        for _ in range(random.choice((0, 0, 1, 2))):
+            disk.crash_at, disk.crash_after = disk.calls + random.randint(1, 12), random.random() < 0.5
+            try:
+                self.open_on(disk)
+            except SimulatedCrash:
+                pass
+            disk = disk.crash()
+        disk.crash_at = None
+        store = self.open_on(disk)
+        end = check(store, self.model, self.model.safe)
+        if random.random() < 0.3:
+            self.go_on(store, disk, random, end)
+
+    def go_on(self, store: Store, disk: SimulatedDisk, random: Random, end: int) -> None:
+        model = self.model.copy()
+        model.cut(end)
+        model.safe = end
+        messages = Messages(random, model.file_size)
+        for _ in range(random.randint(1, 4)):
+            some = messages.some(random.randint(1, 3), model.room)
+            model.append(some, self.now_ms, together=False)
+            store.append(some, self.now_ms)
+        fate = random.randrange(3)
+        if fate == 0:
+            store.flush(self.now_ms)
+            model.safe = model.end
+        elif fate == 1:
+            store.close(self.now_ms)
+            model.safe = model.end
+        store = self.open_on(disk.crash() if random.random() < 0.5 else disk.kill())
+        check(store, model, model.safe)
+
+
+__all__ = ["EVER", "PrepareSegment", "Run"]
