@@ -38,6 +38,7 @@ cdef class Scanner:
         properties_size=int,
     )
     cpdef int step(self) except -1
+    cpdef move(self, Py_ssize_t start, Py_ssize_t end)
     cdef int _step_elsewhere(self, Py_ssize_t room) except -1
     cdef int _stop(self, int found, str reason) except -1
     @cython.locals(found=int)

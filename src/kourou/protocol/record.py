@@ -214,6 +214,13 @@ class Scanner:
         # Why the last step that found no record found none.
         self.reason = ""
 
+    def move(self, start: int, end: int) -> None:
+        """Goes on with another range of the same buffer."""
+        if not 0 <= start <= end <= len(self._bytes):
+            raise ValueError(f"no range from {start} to {end} in a buffer of {len(self._bytes)} bytes")
+        self.at = self.next_at = start
+        self._end = end
+
     def step(self) -> int:
         """Goes to the next record and says what is there: a `Found`. The fields are valid after RECORD only.
 

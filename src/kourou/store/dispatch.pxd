@@ -15,11 +15,14 @@ cdef class Dispatcher:
     cdef Index _index
     cdef bytes _topic
     cdef dict _queues
+    cdef Scanner _scanner
+    cdef object _buffer
     cdef readonly long long stored_ms, last_record
     cdef readonly Py_ssize_t records, disagreements
     cdef readonly bint torn
 
     @cython.locals(scanner=Scanner, kind=int, topic=bytes, queue=ConsumeQueue, tags_code="long long", done=int)
     cpdef Scanner run(self, buffer, Py_ssize_t start, Py_ssize_t end, long long base, bint crc)
+    cdef Scanner _scanner_over(self, buffer, Py_ssize_t start, Py_ssize_t end, long long base, bint crc)
     @cython.locals(index=Index, key=bytes)
     cdef _put_keys(self, Scanner scanner, bytes topic)

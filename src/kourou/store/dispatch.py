@@ -42,6 +42,8 @@ class Dispatcher:
         self._delays = delays
         self._topic = b""  # of the record before, whose queues are at hand
         self._queues: dict[int, ConsumeQueue] = {}
+        self._scanner: Scanner | None = None  # of the last run, and what it looked at
+        self._buffer: memoryview | None = None
         self.stored_ms = 0  # of the last record that was dispatched
         self.records = 0  # how many were
         self.last_record = -1  # where the last one begins
@@ -63,7 +65,7 @@ class Dispatcher:
 
         The scanner stands where it went no further: `at` and `reason` say where and why. Raises DiskFullError.
         """
-        scanner = Scanner(buffer, start, end, crc=crc, base=base)
+        scanner = self._scanner_over(buffer, start, end, base, crc)
         self.torn = False
         while scanner.step() == _RECORD:
             if crc and is_torn(buffer, scanner):
@@ -90,6 +92,15 @@ class Dispatcher:
             self.last_record = scanner.physical_offset
             self.records += 1
         return scanner
+
+    def _scanner_over(self, buffer: memoryview, start: int, end: int, base: int, crc: bool) -> Scanner:
+        """The scanner of the run before goes on where it can: making one costs as much as dispatching a record."""
+        if crc or self._scanner is None or buffer is not self._buffer:
+            self._scanner = Scanner(buffer, start, end, crc=crc, base=base)
+            self._buffer = None if crc else buffer
+        else:
+            self._scanner.move(start, end)
+        return self._scanner
 
     def _put_keys(self, scanner: Scanner, topic: bytes) -> None:
         index = self._index
