@@ -95,10 +95,11 @@ class Process:
 class Talker:
     """A program that answers on its output what it is told on its input; its errors go to a file."""
 
-    def __init__(self, command: Sequence[str], home: Path) -> None:
+    def __init__(self, command: Sequence[str], home: Path, settings: Mapping[str, str] | None = None) -> None:
         home.mkdir(parents=True, exist_ok=True)
         self.errors = home / "errors.txt"
         environment = {key: value for key, value in os.environ.items() if key not in FOREIGN_SETTINGS}
+        environment.update(settings or {})
         with self.errors.open("ab") as errors:
             self._popen = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, cwd=home, env=environment

@@ -113,7 +113,13 @@ class ApacheBroker:
     """A real broker. It listens on three ports: its own, that less two, and that plus one for its slaves."""
 
     def __init__(
-        self, home: Path, name: str, name_servers: str, settings: Mapping[str, object] | None = None, tls: bool = False
+        self,
+        home: Path,
+        name: str,
+        name_servers: str,
+        settings: Mapping[str, object] | None = None,
+        tls: bool = False,
+        start: bool = True,
     ) -> None:
         self.home = home
         self.name = name
@@ -124,7 +130,15 @@ class ApacheBroker:
         conf = _write_conf(home, {**BROKER_SETTINGS, **places, **own, **(settings or {})})
         main = "org.apache.rocketmq.broker.BrokerStartup"
         java = (_tls_mode(tls), "-Xmx512m", "-XX:MaxDirectMemorySize=512m", *OPEN_DOORS)
-        self.process = Process(_server_command(home, *java, main, "-c", str(conf)), home)
+        self._command = _server_command(home, *java, main, "-c", str(conf))
+        if start:
+            self.restart()
+
+    def restart(self) -> None:
+        """Starts it; anew, after its end, on the same port and in the same home. What it said before is forgotten."""
+        for said in ("output.txt", "server.log"):
+            (self.home / said).unlink(missing_ok=True)
+        self.process = Process(self._command, self.home)
 
     def wait_ready(self) -> None:
         """Until it has said that it runs; whether a name server knows it by then is not certain."""

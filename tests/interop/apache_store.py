@@ -1,0 +1,122 @@
+"""Apache's side of the store tests: a real broker on the directory, and a real client that asks it for everything."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from kourou.protocol.hosts import encode_host
+from kourou.protocol.ids import decode_offset_id, encode_offset_id
+from kourou.protocol.message import PhysicalOffset
+
+from . import toolchain
+from .ledger import QUEUES, Ledger, QueueSeen, Seen, by_time, times_to_ask
+from .letters import Parcel
+from .processes import Talker
+from .servers import CLUSTER, ApacheBroker, java_command
+
+_SEEN = ("topic", "queue", "offset", "physical", "size", "crc", "flag", "born", "stored", "digest", "properties")
+
+
+class StoreClient:
+    """Writes to one broker, and reads from it."""
+
+    def __init__(self, name_servers: str, broker: ApacheBroker, home: Path) -> None:
+        jars = toolchain.jars("server")
+        classes = toolchain.classes("store", ["store"], jars)
+        start = [*java_command("quiet.xml", home), "-Xmx256m", "-cp", f"{classes}:{jars}/*"]
+        self._talker = Talker([*start, "StoreDriver", name_servers, CLUSTER, broker.name, broker.address], home)
+        self._store_host = encode_host(broker.address)
+        assert self._talker.line() == "ready"
+
+    def stop(self) -> None:
+        self._talker.stop()
+
+    def ask(self, *command: object) -> Any:
+        self._tell(*command)
+        return self._answer()
+
+    def _tell(self, *command: object) -> None:
+        self._talker.tell(json.dumps(command))
+
+    def _answer(self) -> Any:
+        answer = json.loads(self._talker.line())
+        assert not isinstance(answer, dict) or "error" not in answer, answer
+        return answer
+
+    # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def read_all(self) -> dict[tuple[str, int], QueueSeen]:
+        """Every queue from its first message to its last."""
+        return {(topic, queue): self._read_queue(topic, queue) for topic, queue in QUEUES}
+
+    def _read_queue(self, topic: str, queue: int) -> QueueSeen:
+        answer = self.ask("queue", topic, queue)
+        messages = [Seen(**{name: message[name] for name in _SEEN}) for message in answer["messages"]]
+        return QueueSeen(answer["min"], answer["max"], messages)
+
+    def check_all_ways(self, queues: dict[tuple[str, int], QueueSeen]) -> None:
+        """Every message is found by its id, its unique key, its keys and its time."""
+        for (topic, queue), seen in queues.items():
+            for message in seen.messages:
+                self._find(message)
+            times = times_to_ask(seen.messages) if seen.messages else []
+            answers = self.ask("search", topic, queue, times)
+            assert [tuple(answer) for answer in answers] == [by_time(seen.messages, time_ms) for time_ms in times]
+
+    def _find(self, message: Seen) -> None:
+        offset_id = encode_offset_id(self._store_host, PhysicalOffset(message.physical))
+        window = (message.stored - 1000, message.stored + 1000)
+        found = self.ask("find", message.topic, offset_id, message.unique, message.keys, *window)
+        assert found["id"] == message.physical, message.name
+        for offsets in (found["unique"], *found["keys"]):
+            assert message.physical in offsets, message.name
+
+    # ── Writing ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def send(self, ledger: Ledger, parcel: Parcel) -> None:
+        self._begin(ledger, parcel)
+        self._note(ledger, parcel, self._answer())
+
+    def send_while_dying(self, ledger: Ledger, parcels: list[Parcel], broker: ApacheBroker) -> int:
+        """Kills the broker while it stores; how many parcels it has acknowledged."""
+        for parcel in parcels:
+            self._begin(ledger, parcel)
+        answers = (json.loads(self._talker.line()) for _ in parcels)
+        noted = 0
+        for number, (parcel, answer) in enumerate(zip(parcels, answers, strict=True)):
+            if "error" not in answer:
+                self._note(ledger, parcel, answer)
+                noted += 1
+            if number == len(parcels) // 2:
+                broker.kill()
+        return noted
+
+    def _begin(self, ledger: Ledger, parcel: Parcel) -> None:
+        ledger.begun(parcel)
+        self._tell("send", parcel[0].topic, parcel[0].queue, [letter.as_json() for letter in parcel])
+
+    def _note(self, ledger: Ledger, parcel: Parcel, answer: dict[str, Any]) -> None:
+        assert "error" not in answer, answer
+        places = [decode_offset_id(text).offset for text in answer["offsetIds"].split(",")]
+        ledger.acknowledged(parcel, answer["offset"], places)
+
+
+# ── What the broker says of the files ───────────────────────────────────────────────────────────────────────────────
+
+_LINE = re.compile(r"(?m)^\S+ (WARN |ERROR) (.*)")
+
+HARMLESS = {
+    "No resource file with name": "no plug-in of that kind",
+    "Load default ": "and so the usual one",
+    "TransactionalMessageCheckService - ": "there are no transactions here",
+}
+"""How warnings begin, or what they hold, that have nothing to do with the files; with the reason."""
+
+
+def complaints(broker: ApacheBroker) -> Iterator[str]:
+    """Warnings and errors in the broker's log that nobody has explained."""
+    for level, text in _LINE.findall(broker.log()):
+        if not any(harmless in text for harmless in HARMLESS):
+            yield f"{level.strip()} {text}"
