@@ -1,7 +1,6 @@
 """Connections that we open."""
 
 import asyncio
-import ssl
 
 from kourou.net.connection import Connection, Handler, NoRequests
 from kourou.net.errors import ConnectFailedError, ConnectionLostError
@@ -24,11 +23,14 @@ async def connect(
     limits = limits or Limits()
     loop = asyncio.get_running_loop()
 
-    def make() -> Connection:
-        layer = None if tls is None else TlsLayer(tls.client_context, server_side=False, server_hostname=host)
-        return Connection(handler or NoRequests(), limits, Budget(limits.buffered), tls_layer=layer)
-
+    if "\0" in host:
+        raise ConnectFailedError(f"no connection to {host!r}:{port}: no name")
     try:
+        layer = None if tls is None else TlsLayer(tls.client_context, server_side=False, server_hostname=host)
+
+        def make() -> Connection:
+            return Connection(handler or NoRequests(), limits, Budget(limits.buffered), tls_layer=layer)
+
         async with asyncio.timeout(timeout):
             _, connection = await loop.create_connection(make, host, port)
             try:
@@ -38,6 +40,6 @@ async def connect(
                 raise
     except TimeoutError:
         raise ConnectFailedError(f"no connection to {host}:{port} in {timeout:g} s") from None
-    except (OSError, ssl.SSLError, ConnectionLostError) as error:
+    except (OSError, OverflowError, ValueError, ConnectionLostError) as error:  # odd names and ports among them
         raise ConnectFailedError(f"no connection to {host}:{port}: {error}") from error
     return connection

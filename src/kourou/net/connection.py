@@ -10,31 +10,49 @@ Rules that hold here:
   answers exceed `Limits.pause_writing`, so what it can make us hold is bounded. The side that opened the connection
   always reads, or two full directions could wait for each other for ever.
 - What a connection holds (half a frame, unhandled requests, unsent answers) counts in the listener's `Budget`.
+- Nobody has the loop for long: requests that wait are handled for `TURN` seconds, then it is the others' turn.
 - A frame that can't be understood ends this connection, after the requests before it are answered. Nobody else notices.
 - Neither read nor write for `Limits.idle` seconds: closed.
+
+How a connection ends:
+
+    close            what is to be sent is sent. A server then says that no more comes (FIN) and goes on reading, into
+                     nothing, until the peer closes too or `Limits.linger` is over: a socket that is closed with bytes
+                     unread is reset, and the peer may lose answers that are on their way.
+    abort            at once; what is unsent is lost
+    the peer's FIN   the answers that are owed are sent, then closed
+    drain            no more requests are taken, those that were are answered, then closed
 """
 
 import asyncio
 import logging
+import socket
 import ssl
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from kourou.net import proxy
 from kourou.net.errors import ConnectionLostError, RequestTimedOutError, TooManyRequestsError
 from kourou.net.limits import Budget, Limits
 from kourou.net.tls import HANDSHAKE_BYTE, TlsLayer, TlsMode, TlsSettings
 from kourou.protocol import frame
-from kourou.protocol.codes import CommandFlag
+from kourou.protocol.codes import CommandFlag, ResponseCode
 from kourou.protocol.command import Command
-from kourou.protocol.errors import FrameError
+from kourou.protocol.errors import FrameError, LocalProtocolError
 
 log = logging.getLogger(__name__)
 
 _RESPONSE = int(CommandFlag.RESPONSE)
 _ONE_WAY = int(CommandFlag.ONE_WAY)
+_SYSTEM_ERROR = int(ResponseCode.SYSTEM_ERROR)
 _OPAQUE_MAX = 2**31 - 1
+
+TURN = 0.010
+"""Seconds that the waiting requests of one connection may take before other connections have their turn."""
+
+_COMMAND_SIZE = 512
+"""What a decoded request costs us besides its body, roughly."""
 
 
 class Handler(Protocol):
@@ -84,6 +102,7 @@ class Connection(asyncio.Protocol):
         self._is_server = tls is not None
         self._tls_settings = tls
         self._preamble: bytearray | None = bytearray() if tls is not None else None
+        self._proxied = False  # a PROXY preamble was there
         self._tls = tls_layer
         self._tls_ready = self._loop.create_future() if tls_layer is not None else None
 
@@ -92,15 +111,20 @@ class Connection(asyncio.Protocol):
         self._inbox_size = 0  # roughly their bytes
         self._owed = 0  # handed over, not answered yet
         self._handing_over = False  # inside Handler.requests: replies gather and leave together
-        self._ended = False  # the peer sends no more: end when nothing is owed
+        self._turn_due = False  # the inbox goes on being handled when the others had their turn
+        self._draining = False  # no more requests are taken
+        self._ended = False  # close as soon as nothing is owed
+        self._peer_ended = False  # the peer sends no more
 
         # To the peer.
         self._out: list[bytes] = []
+        self._out_size = 0
         self._flush_due = False
         self._writing_paused = False
         self._reading = True
         self._writable: asyncio.Future[None] | None = None  # who waits for the peer to read
-        self._draining = False
+        self._has_written = False
+        self._finished = False  # we have sent our FIN, and read on only to let the peer close first
 
         # Our own requests.
         self._waiting: dict[int, asyncio.Future[Command]] = {}
@@ -111,6 +135,7 @@ class Connection(asyncio.Protocol):
         self._last_unsent = 0  # unsent bytes at the last look: a change is progress
         self._frame_started: float | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._linger: asyncio.TimerHandle | None = None
 
         self.held = 0  # what the budget believes of us
         self.peer = ""  # "ip:port" of the client, as the PROXY preamble says if there is one
@@ -121,7 +146,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        return self._transport is not None and not self._transport.is_closing()
+        return self._transport is not None and not self._finished and not self._transport.is_closing()
 
     @property
     def is_tls(self) -> bool:
@@ -129,15 +154,19 @@ class Connection(asyncio.Protocol):
 
     def reply(self, command: Command) -> None:
         """An answer to one of the peer's requests. Dropped if the connection is gone."""
-        self.reply_frame(frame.encode(command))
+        try:
+            data = frame.encode(command)
+        except LocalProtocolError as error:
+            log.warning("answer can't be sent peer=%s code=%d: %s", self.peer, command.code, error)
+            data = frame.encode(Command(_SYSTEM_ERROR, command.opaque, command.flag, remark=str(error)))
+        self.reply_frame(data)
 
     def reply_frame(self, data: bytes) -> None:
         """An answer that is encoded already."""
         if self._owed:
             self._owed -= 1
         self._send(data)
-        if self._ended and not self._owed and not self._inbox:
-            self.close()
+        self._close_if_done()
 
     async def request(self, command: Command, timeout: float) -> Command:
         """Send a request and wait for its answer.
@@ -183,13 +212,23 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """End the connection; what is to be sent is sent first."""
-        transport = self._transport
-        if transport is None or transport.is_closing():
-            return
         self._flush()
-        if self._tls is not None and not transport.is_closing():
-            transport.write(self._tls.goodbye())
-        transport.close()
+        transport = self._transport
+        if transport is None or not self.is_open:
+            return
+        if self._tls is not None:
+            self._write(self._tls.goodbye())
+        if not self._is_server or self._peer_ended or not self._has_written:
+            transport.close()
+        elif not transport.is_closing():
+            self._finished = True
+            self._inbox.clear()
+            self._inbox_size = 0
+            self._update_reading()
+            if transport.get_write_buffer_size():
+                transport.set_write_buffer_limits(high=0)  # resume_writing will say when all is sent
+            else:
+                self._send_fin(transport)
 
     def abort(self, reason: str) -> None:
         """End the connection at once; what is unsent is lost."""
@@ -203,18 +242,34 @@ class Connection(asyncio.Protocol):
 
     async def drain(self, grace: float) -> None:
         """Take no more requests, answer those that were taken, then close. Gives up after `grace` seconds."""
-        self._draining = True
-        self._update_reading()
+        self._draining = self._ended = True
         self._hand_over_inbox()
-        if not self._owed and not self._inbox:
-            self.close()
-        else:
-            self._ended = True
+        self._account()
         try:
             async with asyncio.timeout(grace):
                 await asyncio.shield(self.lost)
         except TimeoutError:
-            self.abort(f"not drained in {grace} s")
+            self.abort(f"not drained in {grace:g} s")
+            await asyncio.shield(self.lost)
+
+    def _close_if_done(self) -> None:
+        if self._ended and not self._owed and not self._inbox:
+            self.close()
+
+    def _send_fin(self, transport: asyncio.Transport) -> None:
+        """Say that no more comes, and give the peer some time to close too.
+
+        Not with the transport's write_eof: when the peer has reset the connection meanwhile, asyncio raises out of the
+        loop and uvloop reports a fatal error there. The twin shares the connection, not the file descriptor.
+        """
+        try:
+            number = transport.get_extra_info("socket").fileno()
+            with socket.fromfd(number, socket.AF_INET, socket.SOCK_STREAM) as twin:
+                twin.shutdown(socket.SHUT_WR)
+        except OSError:
+            transport.close()
+        else:
+            self._linger = self._loop.call_later(self._limits.linger, transport.close)
 
     # ── Bytes from the peer ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -223,11 +278,14 @@ class Connection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=self._limits.pause_writing)
         self.peer = _address(transport.get_extra_info("peername"))
         self._budget.members.add(self)
-        self._timer = self._loop.call_later(self._limits.idle / 8, self._look_at_clock)
+        self._look_later()
         if self._tls is not None:
             self._write(self._tls.start())
+        self._close_if_done()  # drained before it began
 
     def data_received(self, data: bytes) -> None:
+        if self._finished:
+            return
         self._last_active = self._loop.time()
         if self._tls is not None or self._preamble is not None:
             try:
@@ -235,23 +293,22 @@ class Connection(asyncio.Protocol):
             except (FrameError, ssl.SSLError, OSError, ValueError) as error:
                 self._fail(error)
                 return
-            if not data:
-                self._note_progress(whole=self._tls is not None and self._tls.ready)
-                return
         commands = self._decoder.feed(data)
         if commands:
             self._take(commands)
         if self._decoder.error is not None:
             self._end_of_sense(self._decoder.error)
-        else:
-            self._note_progress(whole=bool(commands))
+        elif self._tls is not None and self._tls.closed:
+            self._end_of_peer()
+        self._note_progress(whole=bool(commands))
         self._account()
 
     def _note_progress(self, *, whole: bool) -> None:
-        """When what the peer has begun and not ended began: a frame, a preamble, a handshake."""
-        if whole:
+        """Since when something of the peer's is begun and not ended: a frame, a preamble, a handshake, a TLS record."""
+        begun = self._decoder.buffered or self._preamble or (self._tls is not None and self._tls.unfinished)
+        if whole or not begun:
             self._frame_started = None
-        if self._frame_started is None and (self._decoder.buffered or not whole):
+        if begun and self._frame_started is None:
             self._frame_started = self._last_active
 
     def _unwrap(self, data: bytes) -> bytes:
@@ -268,19 +325,18 @@ class Connection(asyncio.Protocol):
         self._write(answer)
         if self._tls.ready and self._tls_ready is not None and not self._tls_ready.done():
             self._tls_ready.set_result(None)
-        if self._tls.closed:
-            self._loop.call_soon(self.close)
         return plain
 
     def _recognise(self, data: bytes) -> bytes | None:
         """Tell PROXY, TLS and plain text apart by the first byte: what is behind the preamble, None if all is in it."""
         assert self._tls_settings is not None
-        if data[0] in proxy.FIRST_BYTES:
+        if data[0] in proxy.FIRST_BYTES and not self._proxied:
             parsed = proxy.parse(data)
             if parsed is None:
                 return None
             address, size = parsed
             self.peer = address or self.peer
+            self._proxied = True  # a second preamble would be the client's own, to look like somebody else
             data = data[size:]
             self._preamble = bytearray(data)
             if not data:
@@ -309,7 +365,7 @@ class Connection(asyncio.Protocol):
             return
         if self._inbox or self._must_wait() or len(requests) > self._limits.batch:
             self._inbox.extend(requests)
-            self._inbox_size += sum(len(command.body) + 512 for command in requests)
+            self._inbox_size += sum(len(command.body) + _COMMAND_SIZE for command in requests)
             self._hand_over_inbox()
         else:
             self._hand_over(requests)
@@ -318,11 +374,28 @@ class Connection(asyncio.Protocol):
         return self._writing_paused and self._is_server
 
     def _hand_over_inbox(self) -> None:
+        if self._handing_over:
+            return  # further up the stack it goes on
+        until = self._loop.time() + TURN
         while self._inbox and not self._must_wait() and self.is_open:
+            if self._loop.time() > until:
+                self._hand_over_later()
+                break
             batch = [self._inbox.popleft() for _ in range(min(len(self._inbox), self._limits.batch))]
-            self._inbox_size -= sum(len(command.body) + 512 for command in batch)
+            self._inbox_size -= sum(len(command.body) + _COMMAND_SIZE for command in batch)
             self._hand_over(batch)
         self._update_reading()
+        self._close_if_done()
+
+    def _hand_over_later(self) -> None:
+        if not self._turn_due:
+            self._turn_due = True
+            self._loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._turn_due = False
+        self._hand_over_inbox()
+        self._account()
 
     def _hand_over(self, batch: list[Command]) -> None:
         for command in batch:
@@ -340,40 +413,50 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """The peer sends no more. True: we still owe it answers, so the other direction stays open."""
-        if self._owed or self._inbox:
-            self._ended = True
-            return True
-        return False
+        self._end_of_peer()
+        return self.is_open
+
+    def _end_of_peer(self) -> None:
+        self._peer_ended = self._ended = True
+        self._close_if_done()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._release()
         self._transport = None
         self._inbox.clear()
+        self._inbox_size = 0
         self._out.clear()
+        self._out_size = 0
         if self.reason is None and exc is not None:
             self.reason = str(exc)
-        lost = ConnectionLostError(f"the connection to {self.peer} is lost ({self.reason or 'closed'})")
-        for future in self._waiting.values():
-            if not future.done():
-                future.set_exception(lost)
-        if self._tls_ready is not None and not self._tls_ready.done():
-            self._tls_ready.set_exception(lost)
-            self._tls_ready.exception()  # nobody may be waiting for it
+        waiting = [*self._waiting.values()] if self._tls_ready is None else [*self._waiting.values(), self._tls_ready]
+        for future in waiting:
+            _fail_future(
+                future, ConnectionLostError(f"the connection to {self.peer} is lost ({self.reason or 'closed'})")
+            )
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
         if not self.lost.done():
             self.lost.set_result(None)
-        self._handler.closed(self)
         if self._on_end is not None:
             self._on_end(self)
+        try:
+            self._handler.closed(self)
+        except Exception:
+            log.exception("handler failed at the end of a connection peer=%s", self.peer)
 
     # ── Bytes to the peer ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _send(self, data: bytes) -> None:
-        if self._transport is None:
+        if not self.is_open:
             return
         self._out.append(data)
-        if not self._handing_over and not self._flush_due:
+        self._out_size += len(data)
+        if self._out_size >= self._limits.pause_writing:
+            self._flush()  # no use to gather more; the transport says when it is too much
+            if not self._handing_over:
+                self._account()
+        elif not self._handing_over and not self._flush_due:
             self._flush_due = True
             self._loop.call_soon(self._flush_later)
 
@@ -388,13 +471,20 @@ class Connection(asyncio.Protocol):
             return
         data = out[0] if len(out) == 1 else b"".join(out)
         out.clear()
-        self._write(data if self._tls is None else self._tls.send(data))
+        self._out_size = 0
+        if not self.is_open:
+            return
+        try:
+            self._write(data if self._tls is None else self._tls.send(data))
+        except ssl.SSLError as error:
+            self.abort(f"TLS: {error}")
 
     def _write(self, data: bytes) -> None:
         transport = self._transport
-        if not data or transport is None or transport.is_closing():
+        if not data or transport is None or not self.is_open:
             return
         self._last_active = self._loop.time()
+        self._has_written = True
         transport.write(data)
         if self._writing_paused and transport.get_write_buffer_size() > self._limits.unsent:
             self.abort(f"more than {self._limits.unsent} bytes of answers are unsent: the peer does not read")
@@ -406,6 +496,8 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._writing_paused = False
         self._last_active = self._loop.time()
+        if self._finished and self._transport is not None and self._linger is None:
+            self._send_fin(self._transport)
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
         self._writable = None
@@ -413,7 +505,7 @@ class Connection(asyncio.Protocol):
         self._account()
 
     def _update_reading(self) -> None:
-        wanted = not (self._must_wait() or self._inbox or self._draining)
+        wanted = self._finished or not (self._must_wait() or self._inbox or self._draining)
         transport = self._transport
         if wanted == self._reading or transport is None or transport.is_closing():
             return
@@ -430,7 +522,7 @@ class Connection(asyncio.Protocol):
         """Bytes that we hold for this peer."""
         if self._transport is None:
             return 0
-        return self._decoder.buffered + self._inbox_size + self._transport.get_write_buffer_size()
+        return self._decoder.buffered + self._inbox_size + self._out_size + self._transport.get_write_buffer_size()
 
     def _account(self) -> None:
         if self not in self._budget.members:
@@ -442,8 +534,9 @@ class Connection(asyncio.Protocol):
 
     def _release(self) -> None:
         """Give back what the budget counts for us, once."""
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._linger):
+            if timer is not None:
+                timer.cancel()
         if self in self._budget.members:
             self._budget.members.discard(self)
             self._budget.held -= self.held
@@ -451,21 +544,20 @@ class Connection(asyncio.Protocol):
 
     def _fail(self, error: Exception) -> None:
         """The stream can't go on. A TLS peer is told why before the end."""
-        if self._tls_ready is not None and not self._tls_ready.done():
-            self._tls_ready.set_exception(error)
+        if self._tls_ready is not None:
+            _fail_future(self._tls_ready, error)
         if self._tls is not None:
             self._write(self._tls.alert())
         self._end_of_sense(error)
 
     def _end_of_sense(self, error: Exception) -> None:
+        if not self.is_open or self._ended:
+            return
         self.reason = str(error)
         log.info("connection ended peer=%s reason=%s", self.peer, error)
-        if self._owed or self._inbox:
-            self._ended = True
-            self._draining = True
-            self._update_reading()
-        else:
-            self.close()
+        self._draining = self._ended = True
+        self._update_reading()
+        self._close_if_done()
 
     def _next_opaque(self) -> int:
         while True:
@@ -476,19 +568,28 @@ class Connection(asyncio.Protocol):
     def _look_at_clock(self) -> None:
         """Several times in an idle period: is the peer alive, does it come to an end with what it began?"""
         transport = self._transport
-        if transport is None:
+        if transport is None or self not in self._budget.members:
             return
         now, limits = self._loop.time(), self._limits
         unsent = transport.get_write_buffer_size()
         if unsent != self._last_unsent:
             self._last_unsent, self._last_active = unsent, now
-        self._account()
         if now - self._last_active >= limits.idle:
             self.abort(f"idle for {limits.idle:g} s")
         elif self._frame_started is not None and now - self._frame_started >= limits.frame_time:
             self.abort(f"a frame was not whole after {limits.frame_time:g} s")
         else:
-            self._timer = self._loop.call_later(limits.idle / 8, self._look_at_clock)
+            self._look_later()
+            self._account()
+
+    def _look_later(self) -> None:
+        self._timer = self._loop.call_later(min(self._limits.idle, self._limits.frame_time) / 8, self._look_at_clock)
+
+
+def _fail_future(future: asyncio.Future[Any], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
+        future.exception()  # who waits may have gone already: that is no fault to be logged
 
 
 def _address(name: object) -> str:

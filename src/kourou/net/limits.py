@@ -7,6 +7,9 @@ from kourou.protocol.frame import FRAME_SIZE_MAX
 
 MIB = 1024 * 1024
 
+FILLED_AGAIN = 7 / 8
+"""The share of a budget that may be held after room was made."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -21,6 +24,7 @@ class Limits:
     requests: int = 65_536  # our own requests on one connection that await an answer
     idle: float = 120.0  # neither read nor write: closed
     frame_time: float = 120.0  # a frame or handshake must be whole this long after its first byte
+    linger: float = 2.0  # how long a peer may take to close after us
 
 
 class Buffers(Protocol):
@@ -49,13 +53,16 @@ class Budget:
     def add(self, amount: int) -> None:
         self.held += amount
         if self.held > self.limit:
-            self._recount()
-        while self.held > self.limit and self.members:
-            largest = max(self.members, key=lambda member: member.held)
-            largest.abort(f"all connections together hold more than {self.limit} bytes, and this one holds most")
+            self._make_room()
 
-    def _recount(self) -> None:
-        """What was sent since a connection last reported is no longer held."""
+    def _make_room(self) -> None:
+        """Looks at everybody, so it makes enough room for not being needed again soon."""
         for member in self.members:
-            member.held = member.buffered
+            member.held = member.buffered  # what was sent since it last reported is no longer held
         self.held = sum(member.held for member in self.members)
+        if self.held <= self.limit:
+            return
+        for member in sorted(self.members, key=lambda member: member.held, reverse=True):
+            if self.held <= self.limit * FILLED_AGAIN:
+                break
+            member.abort(f"all connections together hold more than {self.limit} bytes, and this one holds most")

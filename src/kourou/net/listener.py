@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import resource
 
 from kourou.net.connection import Connection, Handler
 from kourou.net.limits import Budget, Limits
@@ -10,6 +11,8 @@ from kourou.net.tls import TlsSettings
 log = logging.getLogger(__name__)
 
 BACKLOG = 1024
+FILES_RESERVED = BACKLOG + 64
+"""Open files that are kept for other things than connections: those just being accepted, documents, logs."""
 
 
 class Listener:
@@ -24,6 +27,9 @@ class Listener:
         self._tls = tls or TlsSettings()
         self._budget = Budget(self._limits.buffered)
         self._server: asyncio.Server | None = None
+        self._port: int | None = None
+        self._closing = False
+        self._connections_max = self._limits.connections
         self.connections: set[Connection] = set()
         self.refused = 0  # connections beyond the limit, since the start
 
@@ -35,16 +41,22 @@ class Listener:
     @property
     def port(self) -> int:
         """The port that is bound, for port 0 the one that was chosen."""
-        assert self._server is not None, "not started"
-        return int(self._server.sockets[0].getsockname()[1])
+        assert self._port is not None, "not started"
+        return self._port
 
     async def start(self, host: str, port: int) -> None:
         """Raises OSError: the address is taken, or is not ours."""
         loop = asyncio.get_running_loop()
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if files != resource.RLIM_INFINITY:
+            self._connections_max = min(self._limits.connections, files - min(FILES_RESERVED, files // 4))
         self._server = await loop.create_server(self._accept, host, port, backlog=BACKLOG)
+        self._port = int(self._server.sockets[0].getsockname()[1])
 
     def _accept(self) -> asyncio.Protocol:
-        if len(self.connections) >= self._limits.connections:
+        if self._closing:
+            return _Refusal()
+        if len(self.connections) >= self._connections_max:
             if self.refused % 1000 == 0:
                 log.warning("connections refused: %d are open, the limit", len(self.connections))
             self.refused += 1
@@ -57,6 +69,7 @@ class Listener:
 
     async def close(self, grace: float = 5.0) -> None:
         """Answers what was taken, for at most `grace` seconds; then everything is closed."""
+        self._closing = True
         if self._server is not None:
             self._server.close()
         await asyncio.gather(*(connection.drain(grace) for connection in list(self.connections)))

@@ -71,5 +71,7 @@ def _parse_v2(data: bytes) -> tuple[str | None, int] | None:
 def _address(host: str, port: int) -> str:
     if not 0 <= port <= 65535:
         raise ValueError(f"port {port} is out of range")
+    if "%" in host:
+        raise ValueError("an address with a zone")  # a zone may hold any text, line ends too
     address = ip_address(host)
     return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"

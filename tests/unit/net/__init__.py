@@ -1,0 +1,1 @@
+"""Connections on real loopback sockets, on asyncio's own loop and on uvloop."""
