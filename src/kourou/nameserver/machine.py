@@ -409,7 +409,7 @@ class NameServer:
         if self.routes.is_full and topic not in self.routes.topics:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"{len(self.routes.topics)} topics are registered, the limit")
         if not self.routes.add_topic(topic, route.queue_datas):
-            log.warning("topic not registered topic=%s: a broker of it is unknown, or there is none", topic)
+            log.info("topic not registered topic=%s: a broker of it is unknown, or there is none", topic)
         return asked.command.answer()
 
     def _delete_topic(self, asked: Asked) -> Command:
