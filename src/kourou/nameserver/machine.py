@@ -291,7 +291,7 @@ class NameServer:
         command, ext = asked.command, asked.command.ext or {}
         header = headers.RegisterBroker.decode(ext)
         zone = ext.get(ZONE_NAME)
-        fingerprint = hash((command.body, command.version, tuple(ext.items())))
+        fingerprint = _fingerprint(command, ext)
         if self.routes.unchanged(header, zone, fingerprint, self.settings):
             done = self.routes.renew(header, asked.connection, self._now_ms)
         else:
@@ -543,6 +543,44 @@ def _registration(command: Command, header: headers.RegisterBroker) -> RegisterB
     if header.compressed:
         return RegisterBrokerBody.decompress(body, command.version)
     return RegisterBrokerBody.decode(body)
+
+
+class _SaidOfTopics(msgspec.Struct, rename="camel", gc=False):
+    """What counts in the topics of a registration, unread."""
+
+    topic_config_table: msgspec.Raw = msgspec.Raw()
+    data_version: msgspec.Raw = msgspec.Raw()
+    topic_queue_mapping_info_map: msgspec.Raw = msgspec.Raw()
+
+
+class _Said(msgspec.Struct, rename="camel", gc=False):
+    topic_config_serialize_wrapper: _SaidOfTopics | None = None
+    filter_server_list: msgspec.Raw = msgspec.Raw()
+
+
+_decode_said = msgspec.json.Decoder(_Said).decode
+
+
+def _fingerprint(command: Command, ext: Mapping[str, str]) -> int:
+    """What a registration says, as a number.
+
+    Brokers of 5.x give every repetition a new time of their mapping version, which means nothing here, and with it a
+    new CRC. So the number is made of the parts that count, which are found without reading them.
+    """
+    said: object = command.body
+    try:
+        parts = _decode_said(command.body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass  # compressed, or not JSON as everyone writes it
+    else:
+        topics = parts.topic_config_serialize_wrapper or _SaidOfTopics()
+        said = (
+            bytes(topics.topic_config_table),
+            bytes(topics.data_version),
+            bytes(topics.topic_queue_mapping_info_map),
+            bytes(parts.filter_server_list),
+        )
+    return hash((said, command.version, tuple((key, value) for key, value in ext.items() if key != "bodyCrc32")))
 
 
 class _KvFile(msgspec.Struct, rename="camel"):
