@@ -1,6 +1,7 @@
 """Figures of Kourou, with Apache RocketMQ beside it in the same run.
 
 codec.py       what a frame costs to decode and to encode, plain and compiled
+records.py     what a stored record costs, plain and compiled
 nameserver.py  our name server and Apache's under the same load
 
 requests.py    the frames that brokers and clients send, made before the clock starts

@@ -1,31 +1,48 @@
-"""`python -m benchmarks [codec|nameserver …]`: runs them, prints the figures, fails when a bar is missed."""
+"""`python -m benchmarks [NAME …]`: runs them and prints the figures.
+
+Exit code 0: no bar is missed; 1: one is; 2: a tool is missing or a server failed, so there is no verdict.
+"""
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import codec, nameserver, report
+from tests.interop.processes import GaveUpError
+from tests.interop.toolchain import MissingToolError
 
-NAMES = ("codec", "nameserver")
+from benchmarks import codec, nameserver, records, report
+from benchmarks.load import RefusedError
+
+BENCHMARKS: dict[str, Callable[[argparse.Namespace], report.Result]] = {
+    "codec": lambda options: codec.run(options.quick),
+    "records": lambda options: records.run(options.quick),
+    "nameserver": nameserver.run,
+}
 
 
 def main() -> int:
+    names = ", ".join(BENCHMARKS)
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Figures of Kourou, with Apache beside.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which of them: {', '.join(NAMES)} (default: all)")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which of them: {names} (default: all)")
     parser.add_argument("--quick", action="store_true", help="a short run, to try it: too short for the JVM to warm up")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure there")
     nameserver.add_options(parser.add_argument_group("nameserver"))
     options = parser.parse_args()
-    unknown = [name for name in options.names if name not in NAMES]
+    unknown = [name for name in options.names if name not in BENCHMARKS]
     if unknown:
-        parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(NAMES)}")
+        parser.error(f"unknown: {', '.join(unknown)}; there are {names}")
 
     facts = report.where()
     report.print_where(facts)
     results: list[report.Result] = []
-    for name in options.names or NAMES:
-        results.append(codec.run(options.quick) if name == "codec" else nameserver.run(options))
-        results[-1].print()
+    try:
+        for name in options.names or BENCHMARKS:
+            results.append(BENCHMARKS[name](options))
+            results[-1].print()
+    except (MissingToolError, GaveUpError, RefusedError) as fault:
+        print(f"benchmarks: {fault}", file=sys.stderr)
+        return 2
     if options.json:
         report.write_json(options.json, facts, results)
     return 0 if all(result.cleared for result in results) else 1

@@ -1,8 +1,8 @@
 """Our name server beside Apache's, under the same load in the same run.
 
 For 1 and for 10,000 topics, both servers are started afresh and one broker registers with each. Apache's then gets the
-whole load for a minute and more, until the JVM has compiled what it will. From there on the servers take turns, for the
-speed of a machine drifts; each round gives a figure for both, and the median of the rounds' ratios is judged.
+whole load for a minute and more, until it gets no faster. From there on the servers take turns, for the speed of a
+machine drifts; each round gives a figure for both, and the median of the rounds' ratios is judged.
 
 What counts is CPU time of the server's process per request: unlike throughput, it does not depend on what share of the
 cores the load itself takes.
@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import cycle
 from pathlib import Path
-from statistics import median
+from statistics import geometric_mean, median
 
 from benchmarks import requests
 from benchmarks.load import Crowd, Link, RefusedError, Seen, Stalls, repeat, stalls
@@ -144,13 +144,19 @@ class Contender:
         }
         return {**loads, FIRST: self._first} if self.frames.topics > 1 else loads
 
-    def warm_up(self, seconds: float) -> None:
-        """All loads in turn, in slices short enough that none is forgotten."""
-        end = time.monotonic() + seconds
+    def warm_up(self, seconds: float, until_settled: bool) -> None:
+        """All loads in turn, in slices short enough that none is forgotten.
+
+        For so many seconds or, `until_settled`, for up to three times as many until it gets no better: when the machine
+        is busy, the JVM's compilers need longer.
+        """
+        start = time.monotonic()
         slice_s = min(2.0, seconds / 10)
-        while time.monotonic() < end:
-            for load in self.loads().values():
-                load(slice_s)
+        costs: list[float] = []
+        while (spent := time.monotonic() - start) < 3 * seconds:
+            if spent >= seconds and (settled(costs) or not until_settled):
+                break
+            costs.append(geometric_mean([load(slice_s).cpu_us for load in self.loads().values()]))
 
     def _sync(self, seconds: float) -> Figure:
         with Crowd(self.server.address, SYNC_CONNECTIONS, 1) as crowd:
@@ -188,6 +194,11 @@ class Contender:
         return stalls(self.server.address, self._broker, self.frames.changed, self.frames.queries, STALL_PAUSE_S)
 
 
+def settled(costs: list[float]) -> bool:
+    """Whether the last three of these figures are no better, but for a twentieth, than the best one before them."""
+    return len(costs) > 3 and min(costs[-3:]) > 0.95 * min(costs[:-3])
+
+
 # ── A case: one number of topics ────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -220,7 +231,7 @@ def run(options: argparse.Namespace) -> Result:
         result.bars += _bars(case)
         result.data[f"{topics} topics"] = _case_data(case)
     if options.quick:
-        result.text += ["", "A quick run: the JVM is not warm yet, so Apache's figures are worse than it deserves."]
+        result.no_verdict = "a quick run. The JVM was not warm, so Apache's figures are worse than it deserves."
     return result
 
 
@@ -229,7 +240,7 @@ def _run_case(topics: int, plan: Plan) -> Case:
     frames = Frames.make(topics)
     with ExitStack() as at_end:
         home = Path(at_end.enter_context(tempfile.TemporaryDirectory(prefix="kourou-bench-")))
-        contenders = [_start(at_end, start_apache(home / "apache"), frames, plan.warmup)]
+        contenders = [_start(at_end, start_apache(home / "apache"), frames, plan.warmup, until_settled=True)]
         contenders.append(_start(at_end, start_kourou(home / "kourou"), frames, plan.warmup / 10))
         if plan.pure:
             contenders.append(_start(at_end, start_kourou(home / "pure", pure=True), frames, plan.warmup / 10))
@@ -244,13 +255,13 @@ def _run_case(topics: int, plan: Plan) -> Case:
     return case
 
 
-def _start(at_end: ExitStack, server: Server, frames: Frames, warmup: float) -> Contender:
+def _start(at_end: ExitStack, server: Server, frames: Frames, warmup: float, until_settled: bool = False) -> Contender:
     at_end.callback(server.stop)
     with _last_words(server):
         contender = Contender(server, frames)
         at_end.callback(contender.close)
-        _say(f"{frames.topics} topics: {server.name} warms up for {warmup:g} s")
-        contender.warm_up(warmup)
+        _say(f"{frames.topics} topics: {server.name} warms up for {warmup:g} s{' or more' if until_settled else ''}")
+        contender.warm_up(warmup, until_settled)
     return contender
 
 

@@ -32,26 +32,38 @@ class Bar:
     def cleared(self) -> bool:
         return self.measured is not None and self.measured <= self.limit
 
+    @property
+    def figure(self) -> str:
+        return "not measured" if self.measured is None else f"{self.measured:.2f} {self.unit}"
+
     def __str__(self) -> str:
-        figure = "not measured" if self.measured is None else f"{self.measured:.2f} {self.unit}"
-        return f"{'PASS' if self.cleared else 'FAIL'}  {self.name}: {figure}, at most {self.limit:g} {self.unit}"
+        verdict = "PASS" if self.cleared else "FAIL"
+        return f"{verdict}  {self.name}: {self.figure}, at most {self.limit:g} {self.unit}"
 
 
 @dataclass
 class Result:
-    """The outcome of one benchmark. `data` has every single figure, for the JSON file."""
+    """The outcome of one benchmark. `data` has every single figure, for the JSON file.
+
+    `no_verdict` says why its figures prove nothing; its bars are then neither cleared nor missed.
+    """
 
     title: str
     text: list[str] = field(default_factory=list)
     bars: list[Bar] = field(default_factory=list)
     data: dict[str, object] = field(default_factory=dict)
+    no_verdict: str | None = None
 
     @property
     def cleared(self) -> bool:
-        return all(bar.cleared for bar in self.bars)
+        """No bar is missed."""
+        return self.no_verdict is not None or all(bar.cleared for bar in self.bars)
 
     def print(self) -> None:
-        print(f"\n{self.title}\n{'=' * len(self.title)}", *self.text, "", *self.bars, sep="\n", flush=True)
+        verdicts: list[object] = [*self.bars]
+        if self.no_verdict is not None:
+            verdicts = [f"No verdict: {self.no_verdict}", *(f"      {bar.name}: {bar.figure}" for bar in self.bars)]
+        print(f"\n{self.title}\n{'=' * len(self.title)}", *self.text, "", *verdicts, sep="\n", flush=True)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -118,11 +130,16 @@ def _git(*arguments: str) -> str:
         return ""
 
 
-def write_json(path: Path, facts: Mapping[str, str], results: Iterable[Result]) -> None:
+def write_json(path: Path, facts: Mapping[str, str], results: Sequence[Result]) -> None:
     bars = [
         {"name": bar.name, "measured": bar.measured, "limit": bar.limit, "unit": bar.unit, "cleared": bar.cleared}
         for result in results
         for bar in result.bars
     ]
-    content = {"where": dict(facts), "bars": bars, "results": {result.title: result.data for result in results}}
+    content = {
+        "where": dict(facts),
+        "bars": bars,
+        "no_verdict": {result.title: result.no_verdict for result in results if result.no_verdict},
+        "results": {result.title: result.data for result in results},
+    }
     path.write_text(json.dumps(content, indent=1) + "\n")

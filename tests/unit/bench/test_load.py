@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks.load import Answers, Crowd, Link, RefusedError, repeat, sort_stalls, stalls
-from benchmarks.nameserver import FIRST, Contender, Frames
+from benchmarks.nameserver import FIRST, Contender, Frames, settled
 from benchmarks.requests import route_query
 from benchmarks.servers import Server
 
@@ -40,6 +40,19 @@ def test_queries_belong_to_the_registration_they_overlap() -> None:
 
 def test_queries_without_any_registration_are_quiet() -> None:
     assert sort_stalls([(0, 4), (4, 6)], []).quiet_ns == [4, 2]
+
+
+@pytest.mark.parametrize(
+    ("costs", "expected"),
+    [
+        ([9.0, 5.0, 4.0], False),  # too few to tell
+        ([9.0, 8.0, 7.0, 6.0, 5.0], False),
+        ([9.0, 5.0, 5.2, 4.9, 5.1], True),
+        ([9.0, 5.0, 7.0, 4.7, 8.0], False),  # one of the last three shows that there is more to gain
+    ],
+)
+def test_a_server_is_warm_when_it_gets_no_better(costs: list[float], expected: bool) -> None:
+    assert settled(costs) is expected
 
 
 class HereServer(Server):

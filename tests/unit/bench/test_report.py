@@ -21,6 +21,15 @@ def test_a_result_is_cleared_when_all_its_bars_are() -> None:
     assert not Result("both", bars=[low, high]).cleared
 
 
+def test_without_a_verdict_nothing_passes_and_nothing_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    result = Result("quick", bars=[Bar("low", 1, 2, "ms"), Bar("high", 3, 2, "ms")], no_verdict="too short")
+    assert result.cleared
+    result.print()
+    said = capsys.readouterr().out
+    assert "No verdict: too short" in said and "high: 3.00 ms" in said
+    assert "PASS" not in said and "FAIL" not in said
+
+
 def test_a_table_has_names_to_the_left_and_figures_to_the_right() -> None:
     assert table(["load", "µs"], [["query", "9.5"], ["registration", "120"]]).splitlines() == [
         "load           µs",
@@ -46,4 +55,5 @@ def test_the_json_file_has_everything(tmp_path: Path) -> None:
     written = json.loads((tmp_path / "out.json").read_text())
     assert written["where"] == facts
     assert written["results"] == {"codec": {"send": 1.5}}
+    assert written["no_verdict"] == {}
     assert written["bars"] == [{"name": "both", "measured": 1.5, "limit": 2, "unit": "µs", "cleared": True}]
