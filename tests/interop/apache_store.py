@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -108,15 +107,30 @@ class StoreClient:
 _LINE = re.compile(r"(?m)^\S+ (WARN |ERROR) (.*)")
 
 HARMLESS = {
-    "No resource file with name": "no plug-in of that kind",
-    "Load default ": "and so the usual one",
-    "TransactionalMessageCheckService - ": "there are no transactions here",
+    r"No resource file with name": "no plug-in of that kind",
+    r"Load default ": "and so the usual one",
+    r"TransactionalMessageCheckService - ": "there are no transactions here",
+    r"auto-read is disabled": "a client reads more slowly than the broker answers",
+    r"spent time\(ms\)": "a busy machine",
+    r"Over index file capacity": "an index file is full",
+    r"is full, trying to create another one": "and so it begins the next",
+    r"caused by shutdown|possibly by shutdown": "it stops, as it was told",
+    r"found a illegal magic code 0x0$": "what follows the last record is zero; it says so at every start",
+    r"maxPhyOffsetOfConsumeQueue\((\d+)\) >= processOffset\(\1\), truncate": "queues end with the log",
+    r"Unknown boundary type": "the last message before a time, and the queue begins after it",
+    r"FlushConsumeQueueService - Offset not matched. Request offset: (\d+), firstOffset: \d+, lastOffset: \1,": (
+        "the last file of a queue is full to the last entry; it says so every second until the next file begins"
+    ),
 }
-"""How warnings begin, or what they hold, that have nothing to do with the files; with the reason."""
+"""Patterns of warnings that it also has about a directory of its own, or that are not about files; with the reason."""
+
+NOTHING_THERE = "The commitlog files are deleted, and delete the consume queue files"
 
 
-def complaints(broker: ApacheBroker) -> Iterator[str]:
-    """Warnings and errors in the broker's log that nobody has explained."""
-    for level, text in _LINE.findall(broker.log()):
-        if not any(harmless in text for harmless in HARMLESS):
-            yield f"{level.strip()} {text}"
+def complaints(broker: ApacheBroker, *, empty: bool) -> list[str]:
+    """Warnings and errors in the broker's log that nobody has explained; `empty`: it found no files at its start."""
+    return [
+        f"{level.strip()} {text}"
+        for level, text in _LINE.findall(broker.log())
+        if not any(re.search(pattern, text) for pattern in HARMLESS) and not (empty and NOTHING_THERE in text)
+    ]

@@ -53,9 +53,7 @@ from .ledger import QUEUES, Ledger, QueueSeen, Seen, by_time, times_to_ask
 from .letters import ALL_TOPICS, SCHEDULE_TOPIC, Letter, Parcel, parcels
 
 # Small files, so that each kind has several. Apache's broker is told the same sizes.
-SETTINGS = StoreSettings(
-    commit_log_file_size=1 << 20, queue_file_entries=100, index_slots=500, index_entries=2_000, delete_when="99"
-)
+SETTINGS = StoreSettings(commit_log_file_size=1 << 20, queue_file_entries=100, index_slots=500, index_entries=2_000)
 APACHE_SETTINGS = {
     "mappedFileSizeCommitLog": SETTINGS.commit_log_file_size,
     "mappedFileSizeConsumeQueue": SETTINGS.queue_file_entries * 20,
