@@ -33,7 +33,7 @@ class Ours:
         self._index = Index(
             self._disk, folder / "index", SIZES.slots, SIZES.index_entries, lambda ms: "20250101000000000"
         )
-        self._index.load(None)
+        self._index.load()
         self._ext = ConsumeQueueExt(self._disk, folder / "consumequeue_ext" / "Topic" / "0", SIZES.ext_size)
         self._ext.open(0)
         self._times: dict[int, int] = {}

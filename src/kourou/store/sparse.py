@@ -25,49 +25,61 @@ def reserve(file: File, start: int, size: int) -> None:
         raise no_room(file.path, size, error) from None
 
 
-def next_data(disk: Disk, path: Path, start: int, end: int) -> int:
-    """Where from `start` on the file may hold something else than zeros; `end` if nowhere before it.
+def next_data(disk: Disk, path: Path, start: int, end: int) -> tuple[int, int]:
+    """Where from `start` on the file may hold something else than zeros, and up to where; `end` if nowhere before it.
 
     The file systems of a real disk know which parts of a file were never written. That makes it cheap to ask of ten
     thousand files, most of them nearly empty, whether anything stands behind their end.
     """
     if not isinstance(disk, RealDisk):
-        return start
+        return start, end
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        return min(os.lseek(descriptor, start, os.SEEK_DATA), end)
+        start = os.lseek(descriptor, start, os.SEEK_DATA)
+        return min(start, end), min(os.lseek(descriptor, start, os.SEEK_HOLE), end)
     except OSError as error:
         if error.errno == errno.ENXIO:
-            return end
-        return start  # a file system that can't tell
+            return end, end
+        return start, end  # a file system that can't tell
     finally:
         os.close(descriptor)
 
 
 def zero_tail(disk: Disk, file: File, start: int) -> bool:
     """Zero what stands in a file from `start` on, and sync it: was there anything? Raises OSError."""
-    buffer = file.buffer
-    end = len(buffer)
+    end = len(file.buffer)
     found = False
-    at = next_data(disk, file.path, start, end)
+    at, data_end = next_data(disk, file.path, start, end)
     while at < end:
-        stop = min(at - at % _CHUNK + _CHUNK, end)
+        stop = min(at - at % _CHUNK + _CHUNK, data_end)
         # Read, not looked at through the mapping: comparing bytes is a memcmp, and pages stay unmapped.
-        if disk.read_at(file.path, at, stop - at) != _ZEROS[: stop - at]:
-            # No room is taken by this where the file system knows that there is data.
-            file.reserve(at, stop - at)
-            _zero_sectors(buffer, at, stop)
+        data = disk.read_at(file.path, at, stop - at)
+        if data != _ZEROS[: stop - at]:
+            _zero(file, at, data)
             found = True
-        at = next_data(disk, file.path, stop, end) if stop < end else end
+        at = stop
+        if at == data_end and at < end:
+            at, data_end = next_data(disk, file.path, at, end)
     if found:
         file.sync()
     return found
 
 
-def _zero_sectors(buffer: memoryview, start: int, end: int) -> None:
-    at = start
+def _zero(file: File, start: int, data: bytes) -> None:
+    """Zero the stretches of sectors where this data is not zero: no room is taken where there was none."""
+    at, end = start, start + len(data)
+    dirty_from = start
     while at < end:
         stop = min(at - at % SECTOR + SECTOR, end)
-        if bytes(buffer[at:stop]) != _ZEROS[: stop - at]:
-            buffer[at:stop] = _ZEROS[: stop - at]
+        is_zero = data[at - start : stop - start] == _ZEROS[: stop - at]
+        if is_zero:
+            _zero_stretch(file, dirty_from, at)
+            dirty_from = stop
         at = stop
+    _zero_stretch(file, dirty_from, end)
+
+
+def _zero_stretch(file: File, start: int, end: int) -> None:
+    if start < end:
+        file.reserve(start, end - start)
+        file.buffer[start:end] = _ZEROS[: end - start]
