@@ -106,7 +106,7 @@ class Model:
             return False, {}, set()
         rival = self.alive.get((said.cluster, holder)) if holder not in (None, said.address) else None
         if rival is not None and rival.version[0] > said.state:
-            self.leave([(key, said.group)])
+            self.leave([(key, None)])
             return True, {}, set()
         ids_before = self.ids(said.group)
         self.groups.setdefault(said.group, {"cluster": said.cluster})
@@ -156,6 +156,8 @@ class Model:
             self.filters.pop(key, None)
             row = self.alive.pop(key, None)
             for group in (row.groups if row else set()) | ({said} if said else set()):
+                if group == said and group in self.groups:
+                    touched.add(group)
                 places = [place for place, address in self.members.items() if place[0] == group and address == key[1]]
                 for place in places:
                     touched.add(group)

@@ -185,7 +185,7 @@ class Routes:
         if refusal is not None:
             return Registered(refusal=f"register broker failed{refusal}")
         if self._is_outdated(member, addresses.get(broker_id), wrapper.data_version):
-            self._remove([(member, header.broker_name)])
+            self._remove([(member, None)])
             return Registered()
 
         is_first = not addresses.get(broker_id)
@@ -368,6 +368,8 @@ class Routes:
                     was_smallest = group.addresses[group.smallest_id] == member.address
                     reduced[name] = member.address if was_smallest else reduced.get(name)
                     self._remove_address(group, member.address)
+                elif group is not None and name == said:
+                    reduced.setdefault(name, None)  # the permissions of a group that is said goodbye to are reviewed
         if not reduced:
             return []
         self._forget_topics(self.topics, {name for name in reduced if name not in self.brokers})
