@@ -10,6 +10,7 @@ import typer
 
 from kourou import _backend
 from kourou._version import __version__
+from kourou.cli import store as store_commands
 
 app = typer.Typer(
     name="kourou",
@@ -17,6 +18,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+app.add_typer(store_commands.app, name="store")
 
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", "-c", metavar="FILE", help="Properties file with Apache's names.")

@@ -322,18 +322,31 @@ class RealDisk:
 
     def lock(self, path: Path) -> Lock:
         _make_folder(path.parent)
-        path = path.resolve()
+        return self._lock(path.resolve(), os.O_RDWR | os.O_CREAT, fcntl.LOCK_EX)
+
+    def lock_for_reading(self, path: Path) -> Lock | None:
+        """Keep those out who would `lock`, without changing a byte; None if there is no such file.
+
+        Raises StoreInUseError if somebody holds it.
+        """
+        try:
+            return self._lock(path.resolve(), os.O_RDONLY, fcntl.LOCK_SH)
+        except FileNotFoundError:
+            return None
+
+    def _lock(self, path: Path, flags: int, kind: int) -> Lock:
         in_use = StoreInUseError(
             f"{path.parent} is open already (the lock on {path.name} is held): "
             "stop the broker that has it, or use another directory"
         )
-        if path in _FileLock.held:
+        if path in _FileLock.held:  # opening and closing it once more would release it
             raise in_use
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = os.open(path, flags, 0o644)
         try:
             # On the first byte, as Java's FileChannel.lock(0, 1) does it.
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
-            os.pwrite(descriptor, b"lock", 0)
+            fcntl.lockf(descriptor, kind | fcntl.LOCK_NB, 1)
+            if kind == fcntl.LOCK_EX:
+                os.pwrite(descriptor, b"lock", 0)
         except OSError as error:
             os.close(descriptor)
             if error.errno in (errno.EACCES, errno.EAGAIN):

@@ -246,11 +246,17 @@ class Cleaner:
             log.info("%d segments before offset %d go: %s", len(paths), segments.start, decision.why)
             self._queues.log_start = segments.start
             self._behind = deque(self._queues.names_by_use())
-            if self._index is not None:
-                self._index.expire(segments.start)
+            self._expire_index(segments.start)
         return paths
 
     # ── What follows the log ──────────────────────────────────────────────────────────────────────────────────────
+
+    def _expire_index(self, log_start: int) -> None:
+        try:
+            if self._index is not None:
+                self._index.expire(log_start)
+        except OSError as error:
+            log.error("the index does not follow the log: %s", error)
 
     def _follow(self) -> None:
         """Some of the queues; those in use come first."""

@@ -1,0 +1,477 @@
+"""Is a store sound? Everything in it is looked at, and nothing is changed.
+
+    1. small files   checkpoint, config/*.json, names and sizes of segments
+    2. queues        their entries ascend in the log
+    3. the log       every record: CRC, sizes, position; and the entry that its queue has for it
+    4. queues again  entries that no record has asked for
+    5. the index     chains, slots, and the keys of the records: verify_index.py
+
+What is wrong is a problem, with the file and the place in it. What may be as it should is a note: after a run that was
+cut off, and while a broker is running, queues and index may lag behind the log, and the log may end in half a record;
+the next start puts that right. Records of a topic that was deleted have no entries, and if it was made again, other
+entries than theirs.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from kourou.protocol.codes import TRANSACTION_MASK, SysFlag
+from kourou.protocol.record import RECORD_CRC_SIZE, CorruptRecordError, Found, Scanner, check_record_crc
+from kourou.store import metadata
+from kourou.store.consume_queue import BLANK_SIZE, ENTRY_SIZE
+from kourou.store.dispatch import SCHEDULE_TOPIC
+from kourou.store.errors import BadStoreError
+from kourou.store.metadata import MetadataFile
+from kourou.store.offline import IndexView, QueueFiles, StoreFiles
+from kourou.store.torn import is_torn
+from kourou.store.verify_index import IndexCheck
+
+LIGHT_TOPIC_PREFIX: Final = "%LMQ%"
+"""Queues of such topics have entries for records of other topics."""
+
+_PROGRESS_STEP: Final = 4096
+_RECORD: Final = int(Found.RECORD)
+_TRANSACTION: Final = int(TRANSACTION_MASK)
+_ROLLBACK: Final = int(SysFlag.TRANSACTION_ROLLBACK)
+_PREPARED: Final = int(SysFlag.TRANSACTION_PREPARED)
+_RECORD_CRC: Final = b"__CRC32#\x01"
+_EXT_ADDRESS_MAX: Final = -(2**31) - 1  # a code of tags below that is the address of an extension unit
+_KINDS: Final = (
+    metadata.TOPICS,
+    metadata.GROUPS,
+    metadata.CONSUMER_OFFSETS,
+    metadata.DELAY_OFFSETS,
+    metadata.STATIC_TOPICS,
+    metadata.TIMER_METRICS,
+    metadata.FILTERS,
+    metadata.ORDERS,
+    metadata.REQUEST_MODES,
+    metadata.TRANSACTION_METRICS,
+)
+
+Progress = Callable[[str, int, int], None]
+"""What is being looked at, how much is done, how much there is."""
+
+
+class Finding(msgspec.Struct, frozen=True, gc=False):
+    """Something that is not as it should be, or worth knowing."""
+
+    file: str
+    """Relative to the root of the store."""
+    offset: int | None
+    """In bytes from the beginning of that file."""
+    text: str
+    problem: bool = True
+
+
+class Report(msgspec.Struct):
+    """What was found, and how much was looked at."""
+
+    root: str
+    clean: bool
+    """The last run ended as it should."""
+    log_start: int = 0
+    log_end: int = 0
+    log_bytes: int = 0
+    records: int = 0
+    queues: int = 0
+    entries: int = 0
+    index_files: int = 0
+    index_entries: int = 0
+    problems: list[Finding] = []
+    notes: list[Finding] = []
+
+
+class QueueCheck:
+    """What is learned about one queue."""
+
+    __slots__ = ("asked_end", "end", "entry", "files", "first_physical", "light", "live", "matched", "max_physical")
+
+    def __init__(self, files: QueueFiles) -> None:
+        self.files = files
+        self.entry = files.entry
+        self.light = files.topic.startswith(LIGHT_TOPIC_PREFIX)
+        self.end = files.first  # the number of the first empty entry
+        self.live = 0  # entries of records in the log
+        self.first_physical: int | None = None  # where the first of these records is
+        self.max_physical = 0  # where the last one ends
+        self.matched = 0  # entries that their records have asked for
+        self.asked_end = 0  # behind the last of them
+
+    def scan(self, log_start: int) -> Iterator[tuple[int, str]]:
+        """Count the entries; numbers of those that do not hold, and why."""
+        for physical_offset, size, _ in self.files.entries(self.end):
+            if physical_offset < self.max_physical:
+                yield self.end, f"it points to {physical_offset}, the record before it ends at {self.max_physical}"
+            if size != BLANK_SIZE:
+                if physical_offset >= log_start:
+                    self.live += 1
+                    if self.first_physical is None:
+                        self.first_physical = physical_offset
+                physical_offset += size
+            self.max_physical = max(self.max_physical, physical_offset)
+            self.end += 1
+
+
+@dataclass(slots=True)
+class _Run:
+    """Entries one after the other with the same trouble, told as one."""
+
+    kind: str
+    first: int
+    last: int
+    physical: int
+    detail: str
+
+
+@dataclass(slots=True)
+class Verifier:
+    """One verification. `on_finding` is told at once, `on_progress` once in a while."""
+
+    files: StoreFiles
+    live: bool = False
+    on_finding: Callable[[Finding], None] | None = None
+    on_progress: Progress | None = None
+    report: Report = field(init=False)
+    _queues: dict[tuple[bytes, int], QueueCheck] = field(default_factory=dict)
+    _runs: dict[QueueCheck, _Run] = field(default_factory=dict)
+    _homeless: dict[bytes, list[int]] = field(default_factory=dict)  # topics without queues: records, first place
+    _superseded: dict[str, int] = field(default_factory=dict)  # records of topics that were made again
+    _pending: list[int] = field(default_factory=lambda: [0, 0])  # records without entries yet, first place
+    _times_back: list[int] = field(default_factory=lambda: [0, 0])
+    _batch_topics: frozenset[bytes] = frozenset()
+    _topics: frozenset[str] | None = None  # those that the broker knows; None: nobody can tell
+    _last_ms: int = 0
+    _keys: int = 0  # of records that the index should know
+    _index_span: tuple[int, int] = (0, -1)
+
+    def __post_init__(self) -> None:
+        self.report = Report(str(self.files.paths.root), self.files.is_clean)
+
+    @property
+    def lenient(self) -> bool:
+        """May queues and index lag behind the log?"""
+        return self.live or not self.report.clean
+
+    def run(self) -> Report:
+        """Raises OSError for a folder that can't be read."""
+        report, log = self.report, self.files.log
+        report.log_start = log.start
+        report.log_end = log.end
+        self._look_at_metadata()
+        for path, text in log.problems():
+            self._say(path, None, text)
+        self._scan_queues()
+        index = self.files.index_files()
+        if index:
+            self._index_span = (index[0].begin_physical, max(view.end_physical for view in index))
+        self._walk()
+        self._look_at_checkpoint()
+        self._tell_about_records()
+        self._check_unmatched()
+        self._check_index(index)
+        return report
+
+    def _say(self, path: Path, offset: int | None, text: str, *, problem: bool = True) -> None:
+        root = self.files.paths.root
+        name = str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
+        finding = Finding(name, offset, text, problem)
+        (self.report.problems if problem else self.report.notes).append(finding)
+        if self.on_finding is not None:
+            self.on_finding(finding)
+
+    def _progress(self, what: str, done: int, total: int) -> None:
+        if self.on_progress is not None:
+            self.on_progress(what, done, total)
+
+    # ── Small files ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _look_at_metadata(self) -> None:
+        disk, paths = self.files.disk, self.files.paths
+        for kind in _KINDS:
+            file: MetadataFile[object] = MetadataFile(disk, paths.config, kind)  # type: ignore[arg-type]
+            try:
+                value = file.load()
+            except (BadStoreError, OSError) as error:
+                self._say(file.path, None, str(error))
+                continue
+            if file.problem is not None:
+                self._say(file.path, None, file.problem)
+            if kind is metadata.TOPICS and value is not None:
+                self._topics = frozenset(value.topic_config_table)  # type: ignore[attr-defined]
+        self._batch_topics = frozenset(
+            topic.encode("utf-8", "surrogateescape") for topic in disk.folders(paths.root / "batchconsumequeue")
+        )
+        if not self.report.clean:
+            text = "a broker is running, or the last run did not end as it should: the next start will recover"
+            self._say(paths.abort, None, text, problem=False)
+        for name in disk.folders(paths.root):
+            if name.startswith("dledger-"):
+                self._say(paths.root / name, None, "a log of DLedger, which is not looked at", problem=False)
+
+    def _look_at_checkpoint(self) -> None:
+        path, report = self.files.paths.checkpoint, self.report
+        checkpoint = self.files.checkpoint()
+        if checkpoint is None:
+            self._say(path, None, "there is none: after a crash, the whole log is walked", problem=False)
+            return
+        if checkpoint.problem:
+            self._say(path, 0, checkpoint.problem)
+        if checkpoint.physical_ms > self._last_ms and not self.live:
+            text = (
+                f"records up to {checkpoint.physical_ms} ms were safe, and the newest in the log is of {self._last_ms}"
+            )
+            self._say(path, 0, text)
+        if checkpoint.logical_physical > report.log_end and not self.live:
+            text = f"the log was safe up to {checkpoint.logical_physical}, and ends at {report.log_end}"
+            self._say(path, 40, text)
+
+    # ── Queues, before the log ────────────────────────────────────────────────────────────────────────────────────
+
+    def _scan_queues(self) -> None:
+        names = self.files.queue_names()
+        for number, (topic, queue_id) in enumerate(names):
+            self._progress("queues", number, len(names))
+            files = self.files.queue(topic, queue_id)
+            for path, text in files.problems():
+                self._say(path, None, text)
+            check = QueueCheck(files)
+            for entry, why in check.scan(self.report.log_start):
+                self._say(*self._place(files, entry), f"entry {entry}: {why}")
+            self._queues[topic.encode("utf-8", "surrogateescape"), queue_id] = check
+            self.report.entries += check.end - files.first
+        self.report.queues = len(names)
+
+    @staticmethod
+    def _place(files: QueueFiles, entry: int) -> tuple[Path, int]:
+        position = entry * ENTRY_SIZE
+        size = files.file_size or 1
+        return files.path(position - position % size), position % size
+
+    # ── The log ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _walk(self) -> None:
+        log = self.files.log
+        at = log.start
+        while at < log.end:
+            self._progress("log", at - log.start, log.end - log.start)
+            base = at - at % log.file_size
+            scanner = log.scanner(at)
+            if scanner is None:  # what is missing was said already
+                at = base + log.file_size
+                continue
+            found = self._check_records(scanner, log.view(base))
+            self.report.log_bytes += scanner.at - (at - base)
+            at = base + log.file_size if found == Found.FILLER else self._stopped(scanner, found, base)
+        for queue in list(self._runs):
+            self._end_run(queue)
+
+    def _stopped(self, scanner: Scanner, found: int, base: int) -> int:
+        """No record and no filler: where to go on."""
+        log = self.files.log
+        place, following = base + scanner.at, base + log.file_size
+        if scanner.at == len(log.view(base)) == log.file_size:
+            return following
+        beyond = log.next_record(place + 1)
+        if beyond is None and following < log.end and self._has_data(following):
+            beyond = following
+        if beyond is not None:
+            text = f"{beyond - place} bytes do not hold: {scanner.reason}; the log goes on at {beyond}"
+            self._say(log.path(base), scanner.at, text)
+            return beyond
+        self.report.log_end = place
+        if found != Found.END:
+            self._say(log.path(base), scanner.at, f"the log ends here: {scanner.reason}", problem=not self.lenient)
+        return log.end
+
+    def _has_data(self, start: int) -> bool:
+        """Does any segment from this one on begin with something?"""
+        log = self.files.log
+        return any(bytes(log.view(s.start)[:8]).strip(b"\0") for s in log.segments if s.start >= start)
+
+    def _check_records(self, scanner: Scanner, view: memoryview) -> int:
+        """Records up to something else: what that is."""
+        queues, (index_from, index_to) = self._queues, self._index_span
+        log_start, total = self.report.log_start, self.files.log.end - self.report.log_start
+        last_ms, count = self._last_ms, self.report.records
+        found = scanner.step()
+        while found == _RECORD:
+            scanner.find_keys()
+            physical, topic = scanner.physical_offset, scanner.topic
+            kind = scanner.sys_flag & _TRANSACTION
+            if kind != _PREPARED and kind != _ROLLBACK:
+                queue = queues.get((topic, scanner.queue_id))
+                entry = (physical, scanner.size, scanner.tags_hash)
+                number = scanner.queue_offset
+                if queue is None:
+                    self._without_queue(scanner)
+                elif queue.entry(number) == entry:
+                    queue.matched += 1
+                    queue.asked_end = number + 1
+                else:
+                    self._mismatch(queue, number, *entry)
+            if index_from <= physical <= index_to and kind != _ROLLBACK:
+                self._keys += scanner.unique_key_size > 0
+                if scanner.keys_size:
+                    self._keys += sum(1 for key in scanner.keys.split(b" ") if key)
+            self._check_rest(scanner, view, topic)
+            if scanner.stored_ms < last_ms:
+                self._times_back[1] = self._times_back[1] if self._times_back[0] else physical
+                self._times_back[0] += 1
+            last_ms = scanner.stored_ms
+            count += 1
+            if count % _PROGRESS_STEP == 0:
+                self._progress("log", physical - log_start, total)
+            found = scanner.step()
+        self._last_ms, self.report.records = last_ms, count
+        return found
+
+    def _check_rest(self, scanner: Scanner, view: memoryview, topic: bytes) -> None:
+        """What the CRC of the body says nothing about."""
+        properties = bytes(view[scanner.properties_at : scanner.next_at])
+        text = ""
+        if properties.startswith(_RECORD_CRC, -RECORD_CRC_SIZE):
+            try:
+                check_record_crc(view, scanner.at)
+            except CorruptRecordError as error:
+                text = error.reason
+        elif (0 in properties or 0 in topic) and is_torn(view, scanner):
+            text = "part of its topic or properties is missing"
+        if text:
+            base = scanner.physical_offset - scanner.at
+            self._say(self.files.log.path(base), scanner.at, f"the record of {scanner.size} bytes: {text}")
+
+    # ── Records whose entries are not as expected ─────────────────────────────────────────────────────────────────
+
+    def _without_queue(self, scanner: Scanner) -> None:
+        topic = scanner.topic
+        if topic not in self._batch_topics:
+            self._homeless.setdefault(topic, [0, scanner.physical_offset])[0] += 1
+
+    def _mismatch(self, queue: QueueCheck, number: int, physical: int, size: int, tags_code: int) -> None:
+        found = queue.entry(number)
+        if found is not None and found[0] == physical and found[1] > 0:
+            queue.matched += 1
+            queue.asked_end = number + 1
+            has_other_tags = queue.files.topic == SCHEDULE_TOPIC or found[2] <= _EXT_ADDRESS_MAX
+            if found[1] != size:
+                self._trouble(queue, "size", number, physical, f"{found[1]} where it has {size}")
+            elif found[2] != tags_code and not has_other_tags:
+                self._trouble(queue, "tags", number, physical, f"{found[2]} where they are {tags_code}")
+            return
+        is_older = queue.first_physical is not None and physical < queue.first_physical
+        if is_older and number >= queue.files.first:
+            self._superseded[queue.files.topic] = self._superseded.get(queue.files.topic, 0) + 1
+        elif found is None or found[1] <= 0:
+            if self.lenient and physical >= queue.max_physical:
+                self._note_pending(1, physical)
+            else:
+                self._trouble(queue, "missing", number, physical, "")
+        else:
+            self._trouble(queue, "elsewhere", number, physical, str(found[0]))
+
+    def _note_pending(self, count: int, physical: int) -> None:
+        self._pending[1] = min(self._pending[1], physical) if self._pending[0] else physical
+        self._pending[0] += count
+
+    def _trouble(self, queue: QueueCheck, kind: str, number: int, physical: int, detail: str) -> None:
+        run = self._runs.get(queue)
+        if run is not None and run.kind == kind and run.last + 1 == number and kind != "elsewhere":
+            run.last = number
+            return
+        self._end_run(queue)
+        self._runs[queue] = _Run(kind, number, number, physical, detail)
+
+    def _end_run(self, queue: QueueCheck) -> None:
+        run = self._runs.pop(queue, None)
+        if run is None:
+            return
+        many = run.last > run.first
+        entries = f"entries {run.first} to {run.last}" if many else f"entry {run.first}"
+        record = f"{'records from log offset' if many else 'the record at log offset'} {run.physical}{' on' * many}"
+        text = {
+            "missing": f"{entries}: empty or not there, though {record} should have {'them' if many else 'it'}",
+            "elsewhere": f"{entries}: it points to {run.detail}, though {record} says that it is its own",
+            "size": f"{entries}: wrong size of {record}: {run.detail}",
+            "tags": f"{entries}: wrong code of the tags of {record}: {run.detail}",
+        }[run.kind]
+        self._say(*self._place(queue.files, run.first), text)
+
+    def _tell_about_records(self) -> None:
+        """What was only counted during the walk."""
+        for topic, (count, physical) in self._homeless.items():
+            name = topic.decode("utf-8", "replace")
+            path = self.files.paths.queues / name.replace("/", "\ufffd")
+            if self._topics is not None and name not in self._topics:
+                text = f"{count} records of a topic that was deleted, the first at log offset {physical}"
+                self._say(path, None, text, problem=False)
+            elif self.lenient and physical >= max((q.max_physical for q in self._queues.values()), default=0):
+                self._note_pending(count, physical)
+            else:
+                self._say(path, None, f"{count} records have no queue, the first at log offset {physical}")
+        for name, count in self._superseded.items():
+            text = f"{count} records are older than the queues: the topic was deleted and made again"
+            self._say(self.files.paths.queues / name, None, text, problem=False)
+        count, physical = self._pending
+        if count:
+            text = f"{count} records have no entries yet, the first at log offset {physical}: the next start sees to it"
+            self._say(self.files.paths.queues, None, text, problem=False)
+        count, physical = self._times_back
+        if count:
+            text = f"store times go back {count} times, first at log offset {physical}: searching by time is inexact"
+            self._say(self.files.paths.commit_log, None, text, problem=False)
+
+    # ── Entries that no record has asked for ──────────────────────────────────────────────────────────────────────
+
+    def _check_unmatched(self) -> None:
+        for queue in self._queues.values():
+            if queue.asked_end > queue.end and not self.live:
+                text = f"entry {queue.end}: empty, though there are entries behind it up to {queue.asked_end - 1}"
+                self._say(*self._place(queue.files, queue.end), text)
+            elif queue.matched < queue.live:
+                self._check_entries(queue)
+
+    def _check_entries(self, queue: QueueCheck) -> None:
+        for number, (physical, size, _) in enumerate(queue.files.entries(queue.files.first), queue.files.first):
+            if number >= queue.end:
+                return
+            if size == BLANK_SIZE or physical < self.report.log_start:
+                continue
+            if physical + size > self.report.log_end:
+                text = f"entry {number}: it points to {physical}, the log ends at {self.report.log_end}"
+                self._say(*self._place(queue.files, number), text, problem=not self.lenient)
+                continue
+            why = self._why_not(queue, number, physical, size)
+            if why:
+                self._say(*self._place(queue.files, number), f"entry {number}: at log offset {physical} {why}")
+
+    def _why_not(self, queue: QueueCheck, number: int, physical: int, size: int) -> str:
+        """Why what is at this place of the log can't be what the entry stands for."""
+        scanner = self.files.log.scanner(physical)
+        if scanner is None or scanner.step() != Found.RECORD:
+            return f"there is no record that holds ({scanner.reason if scanner is not None else 'no such segment'})"
+        if scanner.size != size:
+            return ""  # said during the walk
+        topic = scanner.topic.decode("utf-8", "surrogateescape")
+        found = (topic, scanner.queue_id, scanner.queue_offset)
+        if queue.light or found == (queue.files.topic, queue.files.queue_id, number):
+            return ""
+        return f"there is message {found[2]} of queue {found[1]} of {topic}"
+
+    # ── The index ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _check_index(self, index: list[IndexView]) -> None:
+        report = self.report
+        report.index_files = len(index)
+        check = IndexCheck(self.files.log, report.log_start, report.log_end, self.lenient)
+        for view in index:
+            for offset, text, is_problem in check.run(view, self._progress):
+                self._say(view.path, offset, text, problem=is_problem)
+        report.index_entries = check.entries
+        if check.in_log < self._keys:
+            text = f"{self._keys - check.in_log} keys of records that it should know are not in it"
+            self._say(self.files.paths.index, None, text, problem=not self.lenient)

@@ -1,0 +1,125 @@
+# cython: annotation_typing=False
+"""Is an index file sound? Its chains, its slots, and the keys of the records that it points to.
+
+The newest entry of a slot is in the slot; each entry names the one that was the newest before it. So one walk over the
+entries in their order, with the newest of each slot at hand, says what every link must be.
+"""
+
+import sys
+from array import array
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from kourou.protocol.hashes import index_hash
+from kourou.protocol.record import Found, Scanner
+from kourou.store import entry_layout
+from kourou.store.consume_queue import ENTRY_SIZE
+from kourou.store.index import HEADER_SIZE, SLOT_SIZE
+from kourou.store.offline import IndexView, LogFiles
+
+_PROGRESS_STEP: Final = 4096
+
+_NOT_ASCII = entry_layout.NOT_ASCII
+
+Trouble = tuple[int, str, bool]
+"""Where in the file, what, and whether it is a problem."""
+
+
+class IndexCheck:
+    """Checks the files of one index, one after the other."""
+
+    def __init__(self, log: LogFiles, log_start: int, log_end: int, lenient: bool) -> None:
+        self._log = log
+        self._log_start = log_start
+        self._log_end = log_end
+        self._lenient = lenient
+        self.entries = 0
+        self.in_log = 0  # entries of records that are still there
+        self._known = -1  # the record whose hashes are at hand
+        self._hashes: list[int] = []
+
+    def run(self, view: IndexView, progress: Callable[[str, int, int], None]) -> Iterator[Trouble]:
+        """What is wrong with a file."""
+        if view.problem is not None:
+            yield 0, view.problem, True
+            return
+        newest = array("i", bytes(view.slot_count * SLOT_SIZE))
+        last_physical, used = -1, 0
+        for number in range(1, view.count):
+            if number % _PROGRESS_STEP == 0:
+                progress(f"index {view.path.name}", number, view.count)
+            hash_, physical, seconds, before = view.entry(number)
+            at = view.entries_at + number * ENTRY_SIZE
+            if hash_ < 0 or physical < 0 or seconds < 0:
+                yield at, f"entry {number}: hash {hash_}, log offset {physical}, {seconds} s make no sense", True
+                continue
+            slot = hash_ % view.slot_count
+            used += newest[slot] == 0
+            if before != newest[slot]:
+                yield at, f"entry {number}: the one before it in its slot is {newest[slot]}, not {before}", True
+            newest[slot] = number
+            if physical < last_physical:
+                yield at, f"entry {number}: log offset {physical} after {last_physical}", True
+            last_physical = physical
+            if physical >= self._log_start:
+                if physical != self._known:
+                    self._known, self._hashes = physical, self._hashes_at(physical)
+                self.in_log += 1
+                if hash_ not in self._hashes:
+                    yield self._wrong_record(number, at, physical)
+        self.entries += view.count - 1
+        yield from self._check_header(view, last_physical, used)
+        yield from self._check_slots(view, newest)
+
+    def _wrong_record(self, number: int, at: int, physical: int) -> Trouble:
+        if physical >= self._log_end:
+            self.in_log -= 1
+            return at, f"entry {number}: log offset {physical}, and the log ends at {self._log_end}", not self._lenient
+        what = "has no key with its hash" if self._hashes else "has no keys, or is none"
+        return at, f"entry {number}: the record at log offset {physical} {what}", True
+
+    def _hashes_at(self, physical: int) -> list[int]:
+        scanner = self._log.scanner(physical, crc=False) if physical < self._log_end else None
+        return self._key_hashes(scanner) if scanner is not None and scanner.step() == Found.RECORD else []
+
+    def _key_hashes(self, scanner: Scanner) -> list[int]:
+        """The hashes of all keys of the record at which a scanner stands."""
+        scanner.find_keys()
+        topic = scanner.topic
+        keys = scanner.keys.split(b" ") if scanner.keys_size else []
+        if scanner.unique_key_size:
+            keys.append(scanner.unique_key)
+        return [key_hash(topic, key) for key in keys if key]
+
+    def _check_header(self, view: IndexView, last_physical: int, used: int) -> Iterator[Trouble]:
+        if view.count > 1 and view.end_physical != last_physical:
+            yield 24, f"it should end with log offset {last_physical}, not {view.end_physical}", not self._lenient
+        if view.count > 1 and view.begin_physical != view.entry(1)[1]:
+            yield 16, f"it should begin with log offset {view.entry(1)[1]}, not {view.begin_physical}", True
+        if view.begin_ms > view.end_ms:
+            yield 0, f"it begins at {view.begin_ms} ms and ends at {view.end_ms}", True
+        if view.slots_used != used:
+            yield 32, f"{used} slots are used, not {view.slots_used}", not self._lenient
+
+    def _check_slots(self, view: IndexView, newest: "array[int]") -> Iterator[Trouble]:
+        if sys.byteorder == "little":
+            newest.byteswap()
+        expected, found = newest.tobytes(), bytes(view.view[HEADER_SIZE : view.entries_at])
+        if expected == found:
+            return
+        for at in range(0, len(expected), SLOT_SIZE):
+            wanted, there = expected[at : at + SLOT_SIZE], found[at : at + SLOT_SIZE]
+            if wanted != there:
+                number = int.from_bytes(there, signed=True)
+                # A slot is written before the header: after a kill it may know of one entry more.
+                is_ahead = number >= view.count
+                text = f"slot {at // SLOT_SIZE}: the newest entry is {int.from_bytes(wanted)}, not {number}"
+                yield HEADER_SIZE + at, text, not (self._lenient and is_ahead)
+
+
+def key_hash(topic: bytes, key: bytes) -> int:
+    """The hash that the index has of a key."""
+    hash_ = entry_layout.key_hash(topic, key)
+    if hash_ == _NOT_ASCII:
+        return index_hash(f"{topic.decode('utf-8', 'replace')}#{key.decode('utf-8', 'replace')}")
+    return hash_
