@@ -55,21 +55,23 @@ class StoreClient:
         messages = [Seen(**{name: message[name] for name in _SEEN}) for message in answer["messages"]]
         return QueueSeen(answer["min"], answer["max"], messages)
 
-    def check_all_ways(self, queues: dict[tuple[str, int], QueueSeen]) -> None:
+    def check_all_ways(self, queues: dict[tuple[str, int], QueueSeen], keys_lost: list[range]) -> None:
         """Every message is found by its id, its unique key, its keys and its time."""
         for (topic, queue), seen in queues.items():
             for message in seen.messages:
-                self._find(message)
+                self._find(message, keys_lost)
             times = times_to_ask(seen.messages) if seen.messages else []
             answers = self.ask("search", topic, queue, times)
             assert [tuple(answer) for answer in answers] == [by_time(seen.messages, time_ms) for time_ms in times]
 
-    def _find(self, message: Seen) -> None:
+    def _find(self, message: Seen, keys_lost: list[range]) -> None:
         offset_id = encode_offset_id(self._store_host, PhysicalOffset(message.physical))
         window = (message.stored - 1000, message.stored + 1000)
-        found = self.ask("find", message.topic, offset_id, message.unique, message.keys, *window)
+        keys = message.keys_but(keys_lost)
+        found = self.ask("find", message.topic, offset_id, keys[:1], keys[1:], *window)
         assert found["id"] == message.physical, message.name
-        for offsets in (found["unique"], *found["keys"]):
+        assert len(found["keys"]) == len(keys)
+        for offsets in found["keys"]:
             assert message.physical in offsets, message.name
 
     # ── Writing ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -100,6 +102,29 @@ class StoreClient:
         assert "error" not in answer, answer
         places = [decode_offset_id(text).offset for text in answer["offsetIds"].split(",")]
         ledger.acknowledged(parcel, answer["offset"], places)
+
+
+# ── What the broker does with the index ─────────────────────────────────────────────────────────────────────────────
+
+
+def index_ends(root: Path) -> dict[str, int]:
+    """The files of the index, and the offset of the last record that each knows."""
+    files = (root / "index").glob("*")
+    return {file.name: int.from_bytes(file.read_bytes()[24:32]) for file in files}
+
+
+def keys_lost(broker: ApacheBroker, ends: dict[str, int]) -> range:
+    """The stretch of the log whose keys the broker has forgotten at its start, given the index that it found.
+
+    After a kill it removes index files that were written to since the checkpoint, and enters again the records from
+    the segment on in which its recovery begins. What is between is lost, in a directory of its own, too.
+    """
+    log = broker.log()
+    begins = re.search(r"recover from this mapped file .*/(\d{20})", log)
+    if begins is None:
+        return range(0)
+    kept = [end for name, end in ends.items() if re.search(rf"load index file OK, .*/{name}", log)]
+    return range(max(kept, default=-1) + 1, int(begins[1]))
 
 
 # ── What the broker says of the files ───────────────────────────────────────────────────────────────────────────────

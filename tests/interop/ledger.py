@@ -45,6 +45,10 @@ class Seen:
     def keys(self) -> list[str]:
         return self.properties.get("KEYS", "").split()
 
+    def keys_but(self, lost: list[range]) -> list[str]:
+        """All keys by which the index must know it, unless it is in a stretch of the log whose keys are lost."""
+        return [] if any(self.physical in stretch for stretch in lost) else [self.unique, *self.keys]
+
     @property
     def place(self) -> tuple[str, int, int, int]:
         return self.topic, self.queue, self.offset, self.physical

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from . import our_store
-from .apache_store import StoreClient, complaints
+from .apache_store import StoreClient, complaints, index_ends, keys_lost
 from .ledger import Ledger, QueueSeen
 from .letters import ALL_TOPICS, parcels
 from .mqadmin import MqAdmin
@@ -43,6 +43,7 @@ class Directory:
         self._admin = admin
         self._at_end = at_end
         self._turn = 0
+        self._keys_lost: list[range] = []  # stretches of the log
         self._offset = 0  # of the group, as the last side that ended well has left it
         with needed():
             self._broker = ApacheBroker(
@@ -58,6 +59,7 @@ class Directory:
 
     def apache(self, end: str) -> None:
         count, broker = self._next_count(), self._broker
+        index = index_ends(self.root)
         broker.restart()
         self._at_end.callback(broker.process.kill)
         wait_registered(self._admin, self._name_server, broker)
@@ -69,7 +71,8 @@ class Directory:
         else:
             queues_seen = self._wait_delivered(client)
             self.ledger.check(queues_seen)
-            client.check_all_ways(queues_seen)
+            self._keys_lost.append(keys_lost(broker, index))
+            client.check_all_ways(queues_seen, self._keys_lost)
             assert client.ask("committed", our_store.GROUP, our_store.GROUP_TOPIC, 0) == self._offset
         for parcel in parcels(self._turn, count, long_topic=False):
             client.send(self.ledger, parcel)
@@ -112,7 +115,7 @@ class Directory:
             assert store.report.damage == []
             queues = our_store.read_all(store)
             self.ledger.check(queues)
-            our_store.check_all_ways(store, queues)
+            our_store.check_all_ways(store, queues, self._keys_lost)
             if end == STOP:
                 our_store.write(store, self.ledger, self._turn, count)
         if end == KILL:

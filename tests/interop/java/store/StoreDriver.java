@@ -32,8 +32,8 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  *   ["send", TOPIC, QUEUE, [MESSAGE …]]       -> {"queue", "offset", "ids", "offsetIds"}; several messages are a batch
  *   ["queue", TOPIC, QUEUE]                   -> {"min", "max", "messages": [every message as it was pulled]}
  *   ["search", TOPIC, QUEUE, [TIME …]]        -> [[lower, upper] …]
- *   ["find", TOPIC, OFFSET_ID, UNIQUE, [KEY …], BEGIN, END]
- *                                             -> {"id": offset, "unique": [offset …], "keys": [[offset …] …]}
+ *   ["find", TOPIC, OFFSET_ID, [UNIQUE …], [KEY …], BEGIN, END]
+ *                                             -> {"id": offset, "keys": [[offset …] for each, unique ones first]}
  *   ["commit", GROUP, TOPIC, QUEUE, OFFSET]   -> []
  *   ["committed", GROUP, TOPIC, QUEUE]        -> offset
  *
@@ -150,7 +150,9 @@ public final class StoreDriver {
                 throw new IllegalStateException(queue + " at " + at + ": " + pulled);
             }
             for (MessageExt message : pulled.getMsgFoundList()) {
-                messages.add(describe(message));
+                if (message.getQueueOffset() < max) {  // what was delivered meanwhile is for the next time
+                    messages.add(describe(message));
+                }
             }
             at = pulled.getNextBeginOffset();
         }
@@ -186,16 +188,17 @@ public final class StoreDriver {
 
     private Object find(JSONArray command) throws Exception {
         String topic = command.getString(1);
-        String unique = command.getString(3);
         long begin = command.getLongValue(5);
         long end = command.getLongValue(6);
         MessageExt byId = admin.viewMessage(topic, command.getString(2));
-        List<Long> byUnique = offsets(admin.queryMessageByUniqKey(cluster, topic, unique, 32, begin, end).getMessageList());
         List<List<Long>> byKeys = new ArrayList<>();
+        for (String unique : command.getJSONArray(3).toJavaList(String.class)) {
+            byKeys.add(offsets(admin.queryMessageByUniqKey(cluster, topic, unique, 32, begin, end).getMessageList()));
+        }
         for (String key : command.getJSONArray(4).toJavaList(String.class)) {
             byKeys.add(offsets(admin.queryMessage(topic, key, 64, begin, end).getMessageList()));
         }
-        return JSONObject.of("id", byId.getCommitLogOffset(), "unique", byUnique, "keys", byKeys);
+        return JSONObject.of("id", byId.getCommitLogOffset(), "keys", byKeys);
     }
 
     private static List<Long> offsets(List<MessageExt> messages) {
