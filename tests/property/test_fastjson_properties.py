@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from kourou.protocol import bodies, fastjson
 from kourou.protocol.errors import BodyError
 from kourou.protocol.fastjson import ObjectKey, loads
+from kourou.protocol.message import MessageQueue
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
@@ -76,12 +77,12 @@ def test_no_bytes_do_anything_but_decode_or_raise(data: bytes) -> None:
 
 
 OFFSETS = st.builds(bodies.TopicOffset, min_offset=INT64, max_offset=INT64, last_update_timestamp=INT64)
-QUEUES = st.builds(bodies.MessageQueue, topic=TEXT, broker_name=TEXT, queue_id=st.integers(-(2**31), 2**31 - 1))
+QUEUES = st.builds(MessageQueue, topic=TEXT, broker_name=TEXT, queue_id=st.integers(-(2**31), 2**31 - 1))
 
 
 @given(st.dictionaries(QUEUES, OFFSETS, max_size=5), st.floats(0, 1e9))
 def test_tables_with_objects_as_keys_round_trip(
-    table: dict[bodies.MessageQueue, bodies.TopicOffset], tps: float
+    table: dict[MessageQueue, bodies.TopicOffset], tps: float
 ) -> None:
     body = bodies.TopicStatsTable(offset_table=table, topic_put_tps=tps)
     assert bodies.TopicStatsTable.decode(body.encode()) == body

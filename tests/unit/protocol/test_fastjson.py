@@ -9,6 +9,7 @@ import pytest
 from kourou.protocol import bodies, fastjson
 from kourou.protocol.errors import BodyError
 from kourou.protocol.fastjson import ObjectKey, loads
+from kourou.protocol.message import MessageQueue
 
 FRAME_BYTES = 16 * 1024 * 1024
 """The largest body that a frame can bring."""
@@ -124,10 +125,10 @@ class Sample(bodies.Body):
     names: list[str] = bodies.always(list)
     inner: Inner = bodies.always(Inner())
     by_number: dict[int, str] = bodies.always(dict)
-    by_queue: dict[bodies.MessageQueue, Inner] = bodies.always(dict)
+    by_queue: dict[MessageQueue, Inner] = bodies.always(dict)
 
 
-QUEUE = bodies.MessageQueue(topic="T", broker_name="b", queue_id=1)
+QUEUE = MessageQueue(topic="T", broker_name="b", queue_id=1)
 
 
 @pytest.mark.parametrize(
