@@ -12,6 +12,7 @@ HOT_MODULES: dict[str, str] = {
     "kourou.store.consume_queue": "src/kourou/store/consume_queue.py",
     "kourou.store.dispatch": "src/kourou/store/dispatch.py",
     "kourou.store.index": "src/kourou/store/index.py",
+    "kourou.store.verify_index": "src/kourou/store/verify_index.py",
 }
 
 DIRECTIVES: dict[str, object] = {

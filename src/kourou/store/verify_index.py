@@ -34,7 +34,7 @@ class IndexCheck:
         self._log_end = log_end
         self._lenient = lenient
         self.entries = 0
-        self.in_log = 0  # entries of records that are still there
+        self.in_log = 0  # entries for keys of records that are still there
         self._known = -1  # the record whose hashes are at hand
         self._hashes: list[int] = []
 
@@ -64,8 +64,9 @@ class IndexCheck:
             if physical >= self._log_start:
                 if physical != self._known:
                     self._known, self._hashes = physical, self._hashes_at(physical)
-                self.in_log += 1
-                if hash_ not in self._hashes:
+                if hash_ in self._hashes:
+                    self.in_log += 1
+                elif hash_ != self._tags_hash_at(physical):
                     yield self._wrong_record(number, at, physical)
         self.entries += view.count - 1
         yield from self._check_header(view, last_physical, used)
@@ -73,7 +74,6 @@ class IndexCheck:
 
     def _wrong_record(self, number: int, at: int, physical: int) -> Trouble:
         if physical >= self._log_end:
-            self.in_log -= 1
             return at, f"entry {number}: log offset {physical}, and the log ends at {self._log_end}", not self._lenient
         what = "has no key with its hash" if self._hashes else "has no keys, or is none"
         return at, f"entry {number}: the record at log offset {physical} {what}", True
@@ -81,6 +81,14 @@ class IndexCheck:
     def _hashes_at(self, physical: int) -> list[int]:
         scanner = self._log.scanner(physical, crc=False) if physical < self._log_end else None
         return self._key_hashes(scanner) if scanner is not None and scanner.step() == Found.RECORD else []
+
+    def _tags_hash_at(self, physical: int) -> int:
+        """Since 5.5, Apache's broker has the tags of a record in the index, too: as a key with `T#` before it."""
+        scanner = self._log.scanner(physical, crc=False) if physical < self._log_end else None
+        if scanner is None or scanner.step() != Found.RECORD:
+            return -1
+        message = scanner.message()
+        return index_hash(f"{message.topic}#T#{message.properties.get('TAGS', '')}")
 
     def _key_hashes(self, scanner: Scanner) -> list[int]:
         """The hashes of all keys of the record at which a scanner stands."""
