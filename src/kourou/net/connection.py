@@ -5,7 +5,9 @@
 
 Rules that hold here:
 
-- Whatever one read brings is decoded, handled and answered as a batch, with one write.
+- Whatever one read brings is decoded, handled and answered together, with one write.
+- The handler gets requests in batches: small ones at first, larger ones while they are cheap, smaller ones again when
+  they take long or their answers pile up. So nobody's first requests can make us produce more than we can send.
 - A peer that does not read its answers is not read from: a server stops taking requests from a connection whose unsent
   answers exceed `Limits.pause_writing`, so what it can make us hold is bounded. The side that opened the connection
   always reads, or two full directions could wait for each other for ever.
@@ -50,6 +52,9 @@ _OPAQUE_MAX = 2**31 - 1
 
 TURN = 0.010
 """Seconds that the waiting requests of one connection may take before other connections have their turn."""
+
+FIRST_BATCH = 8
+"""Requests that are handed over at once before it is known what they cost."""
 
 _COMMAND_SIZE = 512
 """What a decoded request costs us besides its body, roughly."""
@@ -110,6 +115,7 @@ class Connection(asyncio.Protocol):
         self._inbox: deque[Command] = deque()  # decoded, not handed over yet
         self._inbox_size = 0  # roughly their bytes
         self._owed = 0  # handed over, not answered yet
+        self._batch = min(FIRST_BATCH, limits.batch)  # how many are handed over at once, at present
         self._handing_over = False  # inside Handler.requests: replies gather and leave together
         self._turn_due = False  # the inbox goes on being handled when the others had their turn
         self._draining = False  # no more requests are taken
@@ -363,12 +369,13 @@ class Connection(asyncio.Protocol):
                 requests.append(command)
         if not requests:
             return
-        if self._inbox or self._must_wait() or len(requests) > self._limits.batch:
+        if self._inbox or self._must_wait() or len(requests) > self._batch:
             self._inbox.extend(requests)
             self._inbox_size += sum(len(command.body) + _COMMAND_SIZE for command in requests)
             self._hand_over_inbox()
         else:
             self._hand_over(requests)
+            self._flush()
 
     def _must_wait(self) -> bool:
         return self._writing_paused and self._is_server
@@ -381,9 +388,10 @@ class Connection(asyncio.Protocol):
             if self._loop.time() > until:
                 self._hand_over_later()
                 break
-            batch = [self._inbox.popleft() for _ in range(min(len(self._inbox), self._limits.batch))]
+            batch = [self._inbox.popleft() for _ in range(min(len(self._inbox), self._batch))]
             self._inbox_size -= sum(len(command.body) + _COMMAND_SIZE for command in batch)
             self._hand_over(batch)
+        self._flush()
         self._update_reading()
         self._close_if_done()
 
@@ -402,6 +410,7 @@ class Connection(asyncio.Protocol):
             if not command.flag & _ONE_WAY:
                 self._owed += 1
         self._handing_over = True
+        began = self._loop.time()
         try:
             self._handler.requests(self, batch)
         except Exception:
@@ -409,7 +418,10 @@ class Connection(asyncio.Protocol):
             self.abort("internal error")
         finally:
             self._handing_over = False
-        self._flush()
+        if self._writing_paused or self._loop.time() - began > TURN:
+            self._batch = max(len(batch) // 2, 1)
+        elif len(batch) == self._batch:
+            self._batch = min(self._batch * 2, self._limits.batch)
 
     def eof_received(self) -> bool:
         """The peer sends no more. True: we still owe it answers, so the other direction stays open."""

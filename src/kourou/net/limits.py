@@ -20,7 +20,7 @@ class Limits:
     buffered: int = 512 * MIB  # unfinished frames, unhandled requests and unsent answers of all connections
     unsent: int = 64 * MIB  # unsent answers of one connection; what is beyond reading peers' pace
     pause_writing: int = 256 * 1024  # unsent answers that make us stop reading from the peer
-    batch: int = 64  # requests handed over at once
+    batch: int = 64  # requests handed over at once, at most
     requests: int = 65_536  # our own requests on one connection that await an answer
     idle: float = 120.0  # neither read nor write: closed
     frame_time: float = 120.0  # a frame or handshake must be whole this long after its first byte

@@ -59,7 +59,7 @@ async def test_a_peer_that_reads_again_is_served_in_order(listen: Listen, knock:
 async def test_answers_that_come_late_are_bounded_too(listen: Listen, knock: Knock, dial: Dial) -> None:
     """Requests are taken before their answers are known, so reading can't be stopped in time: the rest is cut off."""
     handler = Later(bytes(256 * KIB))
-    listener = await listen(handler, limits=Limits(pause_writing=64 * KIB, unsent=4 * MIB, batch=1000))
+    listener = await listen(handler, limits=Limits(pause_writing=64 * KIB, unsent=4 * MIB))
     peer = await knock(listener, receive_buffer=16 * KIB)
     await peer.send([Command(1, opaque) for opaque in range(200)])
     await eventually(lambda: len(handler.owed) == 200)
@@ -82,7 +82,7 @@ async def test_a_batch_of_large_answers_is_bounded(listen: Listen, knock: Knock)
             largest = max(largest, connection.buffered)
 
     handler = Watched(bytes(MIB))
-    listener = await listen(handler, limits=Limits(pause_writing=64 * KIB, unsent=4 * MIB, batch=1000))
+    listener = await listen(handler, limits=Limits(pause_writing=64 * KIB, unsent=4 * MIB))
     peer = await knock(listener, receive_buffer=16 * KIB)
     await peer.send([Command(1, opaque) for opaque in range(100)])
     await eventually(lambda: handler.gone)

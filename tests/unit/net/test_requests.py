@@ -5,6 +5,7 @@ import logging
 
 import pytest
 
+from kourou.net import connection as connection_module
 from kourou.net.connection import Connection
 from kourou.net.errors import ConnectionLostError, RequestTimedOutError, TooManyRequestsError
 from kourou.net.limits import Limits
@@ -25,6 +26,13 @@ async def test_request_and_answer(listen: Listen, dial: Dial) -> None:
     assert (answer.code, answer.body, answer.is_response) == (0, b"hello", True)
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches do not shrink because this machine is busy with something else."""
+    monkeypatch.setattr(connection_module, "TURN", 60.0)
+
+
+@pytest.mark.usefixtures("patient")
 async def test_many_frames_in_one_read_get_one_write(listen: Listen, knock: Knock) -> None:
     handler = Echo()
     listener = await listen(handler)
@@ -33,19 +41,33 @@ async def test_many_frames_in_one_read_get_one_write(listen: Listen, knock: Knoc
     await peer.send([Command(1, opaque, body=b"%d" % opaque) for opaque in range(50)])
     answers = await peer.commands(50)
     assert [(answer.opaque, answer.body) for answer in answers] == [(n, b"%d" % n) for n in range(50)]
-    assert [len(batch) for batch in handler.batches] == [50]
     assert len(transport.writes) == 1
+    await peer.send([Command(1, opaque) for opaque in range(40)])
+    await peer.commands(40)
+    assert [len(batch) for batch in handler.batches] == [8, 16, 26, 32, 8]
+    assert len(transport.writes) == 2
 
 
-async def test_more_frames_than_a_batch_get_a_write_per_batch(listen: Listen, knock: Knock) -> None:
+@pytest.mark.usefixtures("patient")
+async def test_batches_grow_while_they_are_cheap(listen: Listen, knock: Knock) -> None:
     handler = Echo()
     listener = await listen(handler, limits=Limits(batch=16))
     peer = await knock(listener)
-    transport = CountingTransport(await only_connection(listener))
     await peer.send([Command(1, opaque) for opaque in range(50)])
     assert [answer.opaque for answer in await peer.commands(50)] == list(range(50))
-    assert [len(batch) for batch in handler.batches] == [16, 16, 16, 2]
-    assert len(transport.writes) == 4
+    assert [len(batch) for batch in handler.batches] == [8, 16, 16, 10]
+
+
+@pytest.mark.usefixtures("patient")
+async def test_batches_shrink_when_answers_are_large(listen: Listen, knock: Knock) -> None:
+    handler = Echo(bytes(1024 * 1024))
+    listener = await listen(handler)
+    peer = await knock(listener, receive_buffer=16 * 1024)
+    await peer.send([Command(1, opaque) for opaque in range(30)])
+    assert [answer.opaque for answer in await peer.commands(30)] == list(range(30))
+    sizes = [len(batch) for batch in handler.batches]
+    assert sizes[:3] == [8, 4, 2]
+    assert set(sizes[3:]) <= {1, 2, 4}
 
 
 async def test_answers_of_one_moment_leave_together(listen: Listen, knock: Knock) -> None:
