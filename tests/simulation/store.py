@@ -1,7 +1,7 @@
 """Many simulated lives of a store.
 
-    python -m tests.simulation.store --seeds 1000            seeds 0 … 999
-    python -m tests.simulation.store --seed 42 --trace       one again, with what happened
+python -m tests.simulation.store --seeds 1000            seeds 0 … 999
+python -m tests.simulation.store --seed 42 --trace       one again, with what happened
 """
 
 import argparse
@@ -39,7 +39,10 @@ def main() -> int:
         boundaries += run.boundaries
         checked += run.checked
         if seed % 20 == 19:
-            print(f"… seed {seed}, {boundaries} boundaries, {checked} images, {time.monotonic() - begin:.0f} s", flush=True)
+            print(
+                f"… seed {seed}, {boundaries} boundaries, {checked} images, {time.monotonic() - begin:.0f} s",
+                flush=True,
+            )
     print(f"{boundaries} boundaries, {checked} images, {time.monotonic() - begin:.0f} s, failed: {failed or 'none'}")
     return 1 if failed else 0
 

@@ -56,8 +56,7 @@ class Model:
         return self.file_size - self.end % self.file_size
 
     def copy(self) -> "Model":
-        twin = deepcopy(self, {id(record): record for record in self.records})
-        return twin
+        return deepcopy(self, {id(record): record for record in self.records})
 
     # ── Appending ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -65,7 +64,9 @@ class Model:
         """What appending these should do."""
         self.stored_ms = max(self.stored_ms, now_ms)
         if together:
-            self._next_segment_unless(sum(len(self._bytes(message, 0, 0)) + 21 - self._grown(message) for message in messages))
+            self._next_segment_unless(
+                sum(len(self._bytes(message, 0, 0)) + 21 - self._grown(message) for message in messages)
+            )
         return [self._append_one(message) for message in messages]
 
     def _append_one(self, message: NewMessage) -> Record:
@@ -153,7 +154,7 @@ class Model:
         return found
 
     def offsets_by_key(self, start: int, end: int) -> dict[tuple[str, str], list[int]]:
-        """Which records of this stretch an index finds by topic and key: also those of other keys with the same hash."""
+        """Which records of this stretch an index finds by topic and key; also those of keys with the same hash."""
         by_hash: dict[int, list[int]] = defaultdict(list)
         keys: dict[tuple[str, str], int] = {}
         for record in self.records:

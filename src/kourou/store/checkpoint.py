@@ -95,7 +95,20 @@ class Checkpoint(msgspec.Struct, frozen=True, gc=False):
     @property
     def recovery_with_index_ms(self) -> int:
         """The same for the index, too."""
-        return min(self.recovery_ms, self.index_ms)
+        return max(0, min(self.recovery_ms, self.index_ms - RECOVERY_MARGIN_MS))
+
+    def lowered(self, stored_ms: int, offset: int) -> "Checkpoint":
+        """One by which recovery begins at the segment with this offset, whose first record has this store time.
+
+        Written before queues and index are cut back to there, so that a crash in between leads to the same place.
+        """
+        safe_ms = stored_ms + RECOVERY_MARGIN_MS if stored_ms else 0
+        return msgspec.structs.replace(
+            self,
+            logical_ms=min(self.logical_ms, safe_ms),
+            index_ms=min(self.index_ms, safe_ms),
+            logical_physical=min(self.logical_physical, offset),
+        )
 
     def _packed(self) -> bytes:
         return _VALUES.pack(

@@ -8,7 +8,7 @@ cdef int _V1, _V2, _FIXED_SIZE, _FILLER_SIZE
 
 
 cdef class CommitLog:
-    cdef public object segments, _spare, _failed
+    cdef public object segments, _spare, _spare_job, _failed
     cdef public bytes store_host
     cdef public int max_body_size
     cdef public long long end, flushed, stored_ms, flushed_ms

@@ -9,7 +9,7 @@ segment, which a worker has prepared ahead. Writing is assigning to mapped memor
 segment was made; it can't fail. What is before `flushed` survives any crash.
 
 The owner thread appends and reads. Syncing and preparing are jobs for a worker: `sync_target` says what to sync,
-`synced` takes the result; `wants_spare` and `give_spare` do the same for the next segment.
+`synced` takes the result; `prepare_spare` and `spare_prepared` do the same for the next segment.
 
 Java: CommitLog, MappedFileQueue.
 """
@@ -33,6 +33,7 @@ from kourou.protocol.record import (
 from kourou.store import writer
 from kourou.store.disk import Disk, File
 from kourou.store.errors import BadStoreError, DiskFailedError, DiskFullError, IllegalMessageError
+from kourou.store.jobs import PrepareSegment
 from kourou.store.segments import Segments
 
 TOPIC_SIZE_MAX: Final = 255
@@ -77,6 +78,7 @@ class CommitLog:
         self._start = 0  # its first offset
         self._limit = 0  # how much of it may be used
         self._spare: File | None = None  # the segment after the current one, prepared
+        self._spare_job: PrepareSegment | None = None  # a worker is at it, or will be
         self._failed: str | None = None  # a sync failed: nothing is written until `mend`
 
     # ── Opening ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -210,9 +212,8 @@ class CommitLog:
         if size + FILLER_SIZE_MIN > segments.file_size:
             raise IllegalMessageError(f"a record of {size} bytes does not fit into a segment of {segments.file_size}")
         start = segments.end if len(segments) else self.end - self.end % segments.file_size
-        spare, self._spare = self._spare, None
         try:
-            segments.add(start, spare)
+            segments.add(start, self._take_spare())
         except OSError as error:
             raise no_room(segments.path(start), segments.file_size, error) from None
         left = self._limit - (self.end - self._start)
@@ -274,18 +275,28 @@ class CommitLog:
             self._use(self._start)
         self.synced(self.end, self.stored_ms)
 
-    def wants_spare(self) -> int | None:
-        """The start of the segment that a worker should prepare now, or None."""
-        if self._spare is not None or self._failed is not None:
+    def prepare_spare(self, *, warm: bool) -> PrepareSegment | None:
+        """A job that makes the segment after the current one; None if it is there, or under way, or of no use now."""
+        if self._spare is not None or self._spare_job is not None or self._failed is not None:
             return None
-        return self.segments.end if len(self.segments) else self.end - self.end % self.segments.file_size
+        segments = self.segments
+        start = segments.end if len(segments) else self.end - self.end % segments.file_size
+        self._spare_job = PrepareSegment(segments, start, warm)
+        return self._spare_job
 
-    def give_spare(self, start: int, file: File) -> None:
-        """A worker has prepared the segment that begins at `start`."""
-        if start == self.segments.end and self._spare is None:
-            self._spare = file
-        else:
-            file.close()
+    def spare_prepared(self, job: PrepareSegment) -> None:
+        """The job is over. If its segment was needed before that, it was called off or taken over."""
+        if job is self._spare_job:
+            self._spare_job = None
+            self._spare = job.take()
+
+    def _take_spare(self) -> File | None:
+        """The next segment, if it is there. Nobody else may make it any more: it would replace the one in use."""
+        if self._spare_job is not None:
+            self._spare_job.call_off()
+            self.spare_prepared(self._spare_job)
+        spare, self._spare = self._spare, None
+        return spare
 
     # ── Removing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -297,9 +308,9 @@ class CommitLog:
 
     def close(self) -> None:
         self._use_buffer(memoryview(bytearray(0)))
-        if self._spare is not None:
-            self._spare.close()
-            self._spare = None
+        spare = self._take_spare()
+        if spare is not None:
+            spare.close()
         self.segments.close()
 
 

@@ -6,7 +6,7 @@ from kourou.protocol.record cimport Scanner
 from kourou.store.consume_queue cimport ConsumeQueue
 from kourou.store.index cimport Index
 
-cdef int _DONE, _RECORD, _TRANSACTION, _PREPARED, _ROLLBACK
+cdef int _DONE, _BEHIND, _RECORD, _TRANSACTION, _PREPARED, _ROLLBACK
 cdef bytes _SCHEDULE
 
 
@@ -18,7 +18,9 @@ cdef class Dispatcher:
     cdef Scanner _scanner
     cdef object _buffer
     cdef readonly long long stored_ms, last_record
-    cdef readonly Py_ssize_t records, disagreements
+    cdef readonly Py_ssize_t records, disagreements, gaps
+    cdef public long long whole_until_ms
+    cdef public bint recovering
     cdef readonly bint torn
 
     @cython.locals(scanner=Scanner, kind=int, topic=bytes, queue=ConsumeQueue, tags_code="long long", done=int)

@@ -21,6 +21,7 @@ from kourou.store.torn import is_torn
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 
 _DONE = int(Put.DONE)
+_BEHIND = int(Put.BEHIND)
 _RECORD = int(Found.RECORD)
 _TRANSACTION = int(TRANSACTION_MASK)
 _PREPARED = int(SysFlag.TRANSACTION_PREPARED)
@@ -48,12 +49,21 @@ class Dispatcher:
         self.records = 0  # how many were
         self.last_record = -1  # where the last one begins
         self.disagreements = 0  # records whose place in their queue is taken, or far beyond its end
+        self.gaps = 0  # records before which their queue has not all entries
+        self.recovering = False  # the log was there before the queues were opened
+        self.whole_until_ms = 0  # records stored before it were safe: no crash can have taken a part of them
         self.torn = False  # the last run ended at a record of which a part is missing
 
     def reset(self) -> None:
         """Queues were closed or removed: look them up anew, and count anew."""
         self.forget_queues()
-        self.stored_ms = self.records = self.disagreements = 0
+        self.stored_ms = self.records = self.disagreements = self.gaps = 0
+        self.last_record = -1
+
+    def go_on_after(self, last_record: int, stored_ms: int) -> None:
+        """Everything up to this record was dispatched by another run of the broker."""
+        self.last_record = last_record
+        self.stored_ms = stored_ms
 
     def forget_queues(self) -> None:
         """Some queues are not there any more."""
@@ -68,7 +78,7 @@ class Dispatcher:
         scanner = self._scanner_over(buffer, start, end, base, crc)
         self.torn = False
         while scanner.step() == _RECORD:
-            if crc and is_torn(buffer, scanner):
+            if crc and scanner.stored_ms >= self.whole_until_ms and is_torn(buffer, scanner):
                 self.torn = True
                 break
             scanner.find_keys()
@@ -83,7 +93,13 @@ class Dispatcher:
                     queue = self._queue_of(topic, scanner.queue_id)
                     self._queues[scanner.queue_id] = queue
                 tags_code = scanner.tags_hash if topic != _SCHEDULE else self._due_ms(scanner)
+                if scanner.queue_offset > queue.end:
+                    self.gaps += 1
                 done = queue.put(scanner.physical_offset, scanner.size, tags_code, scanner.queue_offset)
+                if done == _BEHIND and self.recovering and scanner.queue_offset == 0:
+                    # The topic was removed and made again: its queue begins anew.
+                    queue.restart()
+                    done = queue.put(scanner.physical_offset, scanner.size, tags_code, 0)
                 if done > _DONE:
                     self.disagreements += 1
             if kind != _ROLLBACK and self._index is not None:

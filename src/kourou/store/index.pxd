@@ -20,6 +20,12 @@ cdef class IndexFile:
     cdef int put(self, int hash_, long long physical_offset, long long stored_ms) except -1
     cdef int _put_header(self) except -1
     @cython.locals(
+        number=int, before="long long", hash_=int, physical_offset="long long", seconds=int, slot_at=Py_ssize_t
+    )
+    cdef int _gather(
+        self, long long log_end, const unsigned char[::1] view, unsigned char[::1] slots
+    ) except -1
+    @cython.locals(
         view="const unsigned char[::1]",
         number=int,
         above=int,

@@ -24,12 +24,13 @@ from kourou.store import entry_layout
 from kourou.store.commit_log import no_room
 from kourou.store.disk import Disk, File
 from kourou.store.errors import BadStoreError
-from kourou.store.sparse import reserve
+from kourou.store.sparse import reserve, zero_tail
 
 HEADER_SIZE: Final = entry_layout.HEADER_SIZE
 SLOT_SIZE: Final = 4
 ENTRY_SIZE: Final = entry_layout.ENTRY_SIZE
 SECONDS_MAX: Final = 0x7FFFFFFF
+LATEST_MS: Final = 2**62
 
 _ENTRIES_PER_SLOT: Final = 4  # the proportion of Apache's defaults, and of ours
 _ROOM: Final = 1024 * 1024  # entries get their room in steps of this many bytes
@@ -186,7 +187,7 @@ class IndexFile:
         view = self._map().buffer
         (number,) = entry_layout.slot(view, HEADER_SIZE + hash_ % self.slot_count * SLOT_SIZE)
         above = self.count
-        newest = -1  # the offset that was found last
+        newest = found[len(found) - 1] if found else -1  # the offset that was found last
         while 0 < number < above and len(found) < limit:
             above = number
             at = self._entries_at + number * ENTRY_SIZE
@@ -204,6 +205,54 @@ class IndexFile:
         return begin_ms <= self.end_ms and end_ms >= self.begin_ms
 
     # ── Cutting ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def recover(self, log_end: int) -> bool:
+        """After a crash: keep, durably, the entries of records before this offset. Is the file full of them?
+
+        Those entries were synced. Of a file that is full of them, slots and header were, too. In any other file they
+        may be of a later time and speak of entries that were lost; so they are made from the entries, which have all
+        that is needed. Raises DiskFullError, DiskFailedError, OSError.
+        """
+        if self._is_full_before(log_end):
+            return True
+        file = self._map()
+        slots = memoryview(bytearray(self._entries_at - HEADER_SIZE))
+        self._gather(log_end, file.buffer, slots)
+        reserve(file, 0, self._entries_at)
+        file.buffer[HEADER_SIZE : self._entries_at] = slots
+        zero_tail(self._disk, file, self._entries_at + self.count * ENTRY_SIZE)
+        self.end_ms = LATEST_MS
+        self._end_with(self.count - 1, file.buffer)
+        self._view = file.buffer
+        self._put_header()
+        file.sync()
+        self._asked = self.count
+        return self.count >= self.entry_limit
+
+    def _is_full_before(self, log_end: int) -> bool:
+        """Numbers only grow along the log: the last entry decides."""
+        at = self._entries_at + (self.entry_limit - 1) * ENTRY_SIZE
+        _, physical_offset, _, _ = entry_layout.index_entry(self._disk.read_at(self.path, at, ENTRY_SIZE), 0)
+        return 0 < physical_offset < log_end and self.count >= self.entry_limit
+
+    def _gather(self, log_end: int, view: memoryview, slots: memoryview) -> None:
+        """Count the entries that hold and are of records before this offset, and find the newest of each slot."""
+        number = 1
+        before = 0
+        self.slots_used = 0
+        while number < self.entry_limit:
+            hash_, physical_offset, seconds, _ = entry_layout.index_entry(view, self._entries_at + number * _ENTRY)
+            if physical_offset < before or physical_offset >= log_end or hash_ < 0 or seconds < 0:
+                break
+            if hash_ == 0 and physical_offset == 0:
+                break  # never written
+            slot_at = hash_ % self.slot_count * _SLOT
+            if entry_layout.slot(slots, slot_at)[0] == 0:
+                self.slots_used += 1
+            entry_layout.put_slot(slots, slot_at, number)
+            before = physical_offset
+            number += 1
+        self.count = number
 
     def truncate(self, log_end: int) -> int:
         """Remove, durably, the entries of records from this offset on; how many. Raises OSError.
@@ -241,7 +290,9 @@ class IndexFile:
             self.end_ms, self.end_physical = self.begin_ms, self.begin_physical
             return
         _, self.end_physical, seconds, _ = entry_layout.index_entry(view, self._entries_at + number * ENTRY_SIZE)
-        self.end_ms = min(self.begin_ms + seconds * 1000 + 999, self.end_ms)
+        # The first entry of a file may count its seconds from the end of the file before.
+        end_ms = self.begin_ms + seconds * 1000 + 999 if number > 1 else self.begin_ms
+        self.end_ms = min(end_ms, self.end_ms)
 
     # ── The file ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -303,20 +354,16 @@ class Index:
         self._files: list[IndexFile] = []
         self._last: IndexFile | None = None
 
-    def load(self, safe_ms: int | None) -> None:
-        """Find the files. Raises BadStoreError, OSError.
-
-        After a crash `safe_ms` is the store time up to which the index was synced: files that go beyond it are removed,
-        and their records are to be dispatched again.
-        """
+    def load(self, crashed: bool = False) -> None:
+        """Find the files. After a crash their headers mean little: `recover` follows. Raises BadStoreError, OSError."""
         sizes = self._disk.files(self._folder)
         for name in sorted(filter(str.isdigit, sizes)):
             path, size = self._folder / name, sizes[name]
             file = self._sized(path, size)
             if size:
                 file.load()
-            if size == 0 or (safe_ms is not None and file.end_ms > safe_ms):
-                file.remove()
+            if size == 0 or (file.count == 1 and not crashed):
+                file.remove()  # made, and never used
             elif size == file.size and (file.slot_count == self._slot_count or file.fits()):
                 self._files.append(file)
             else:
@@ -347,10 +394,10 @@ class Index:
         All keys of a record are entered before the next record. Raises DiskFullError, DiskFailedError.
         """
         last = self._last
+        if last is not None and physical_offset < last.end_physical:
+            return 0
         if last is None or last.count >= last.entry_limit:
             last = self._next_file(stored_ms)
-        if physical_offset < last.end_physical:
-            return 0
         hash_ = entry_layout.key_hash(topic, key)
         if hash_ == _NOT_ASCII:
             hash_ = index_hash(f"{topic.decode('utf-8', 'replace')}#{key.decode('utf-8', 'replace')}")
@@ -408,6 +455,22 @@ class Index:
         return self._last.end_ms if self._last is not None else 0
 
     # ── Cutting ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def recover(self, log_end: int) -> None:
+        """After a crash: keep, durably, the entries of records before this offset, up to which the index was synced.
+
+        Raises DiskFullError, DiskFailedError, OSError.
+        """
+        files, self._files = self._files, []
+        for number, file in enumerate(files):
+            full = file.recover(log_end)
+            if file.count > 1:
+                self._files.append(file)
+            if not full:
+                for other in files[number if file.count == 1 else number + 1 :]:
+                    other.remove()
+                break
+        self._find_last()
 
     def truncate(self, log_end: int) -> int:
         """Remove, durably, the entries of records from this offset on; how many. Raises OSError."""

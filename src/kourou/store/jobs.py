@@ -2,8 +2,12 @@
 
 A job is made by the owner of a store, run anywhere (`run`), and given back to the owner (`Store.finished`), who alone
 changes state. A job that fails gives back its error.
+
+The owner may also call a job off: when a segment is needed that a worker was to prepare, or at the end. That matters
+more than it seems: a file that is put in place too late would take the place of one that is in use by then.
 """
 
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
@@ -13,95 +17,112 @@ from kourou.store.segments import Segments
 
 
 @dataclass(slots=True)
-class SyncLog:
+class _Once:
+    """Something that is done once at most, and only if it was not called off before it began."""
+
+    done: bool = field(default=False, init=False)
+    error: OSError | None = field(default=None, init=False)
+    _off: bool = field(default=False, init=False, repr=False)
+    _turn: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+
+    def run(self) -> None:
+        with self._turn:
+            if self.done or self._off:
+                return
+            try:
+                self._work()
+            except OSError as error:
+                self.error = error
+            self.done = True
+
+    def call_off(self) -> bool:
+        """Has it been done? If not, it will never be. Waits for a thread that is at it."""
+        with self._turn:
+            self._off = True
+            return self.done
+
+    def _work(self) -> None:
+        raise NotImplementedError
+
+
+@dataclass(slots=True)
+class SyncLog(_Once):
     """Make the log safe up to an offset."""
 
     files: list[File]
     upto: int
     stored_ms: int
-    error: OSError | None = None
 
-    def run(self) -> None:
-        try:
-            for file in self.files:
-                file.sync()
-        except OSError as error:
-            self.error = error
+    def _work(self) -> None:
+        for file in self.files:
+            file.sync()
 
 
 @dataclass(slots=True)
-class SyncQueues:
+class SyncQueues(_Once):
     """Make queues and index safe, then say so in the checkpoint."""
 
     disk: Disk
     files: list[File]
     checkpoint_path: Path
     checkpoint: bytes
-    error: OSError | None = None
 
-    def run(self) -> None:
-        try:
-            for file in self.files:
-                file.sync()
-            self.disk.replace(self.checkpoint_path, self.checkpoint)
-        except OSError as error:
-            self.error = error
+    def _work(self) -> None:
+        for file in self.files:
+            file.sync()
+        self.disk.replace(self.checkpoint_path, self.checkpoint)
 
 
 @dataclass(slots=True)
-class PrepareSegment:
+class PrepareSegment(_Once):
     """Make the next segment of the log, and warm it if that is wanted."""
 
     segments: Segments
     start: int
     warm: bool
     file: File | None = None
-    error: OSError | None = None
 
-    def run(self) -> None:
-        try:
-            self.file = self.segments.prepare(self.start)
-            if self.warm:
-                self.file.warm()
-        except OSError as error:
-            self.error = error
+    def _work(self) -> None:
+        self.file = self.segments.prepare(self.start)
+        if self.warm:
+            self.file.warm()
+
+    def take(self) -> File | None:
+        """The file, if there is one; once."""
+        file, self.file = self.file, None
+        return file
 
 
 @dataclass(slots=True)
-class MendLog:
+class MendLog(_Once):
     """After a failed sync: copy segments into new files, whose sync does not depend on what became of the old."""
 
     segments: Segments
     starts: list[int]
     files: dict[int, File] = field(default_factory=dict)
-    error: OSError | None = None
 
-    def run(self) -> None:
+    def _work(self) -> None:
         try:
             for start in self.starts:
                 self.files[start] = self.segments.copy(start)
-        except OSError as error:
+        except OSError:
             for file in self.files.values():
                 file.close()
-            self.error = error
+            raise
 
 
 @dataclass(slots=True)
-class RemoveFiles:
+class RemoveFiles(_Once):
     """Remove files, oldest first. Each removal is safe before the next one, so that a crash leaves no gap."""
 
     disk: Disk
     paths: list[Path]  # after the run: those that could not be removed
-    error: OSError | None = None
 
-    def run(self) -> None:
-        try:
-            while self.paths:
-                self.disk.remove(self.paths[0])
-                self.disk.sync_folder(self.paths[0].parent)
-                del self.paths[0]
-        except OSError as error:
-            self.error = error
+    def _work(self) -> None:
+        while self.paths:
+            self.disk.remove(self.paths[0])
+            self.disk.sync_folder(self.paths[0].parent)
+            del self.paths[0]
 
 
 Job: TypeAlias = SyncLog | SyncQueues | PrepareSegment | MendLog | RemoveFiles

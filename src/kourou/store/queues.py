@@ -33,6 +33,11 @@ class Queues:
         """Queues on disk when the store was opened."""
         return sum(map(len, self._on_disk.values()))
 
+    def count_on_disk(self) -> int:
+        """Queues on disk now: those with a folder."""
+        topics = [self._folder / topic for topic in self._disk.folders(self._folder)]
+        return sum(name.isdigit() for topic in topics for name in self._disk.folders(topic))
+
     def names(self) -> Iterator[tuple[str, int]]:
         """All queues, open or not."""
         for topic in self._on_disk.keys() | self._open.keys():

@@ -3,13 +3,18 @@
 The commit log decides. Recovery finds the last whole record, cuts what is behind it, and sees to it that queues and
 index have all records up to there and none beyond. Three ways to begin, from cheap to thorough:
 
-- after a clean stop of ours, the log is known up to a record that is looked at again (`clean.json`);
+- after a clean stop of ours, the log is known up to a record that is looked at again (CleanStop);
 - after a clean stop of another broker, dispatch goes on from the newest record that the queues have;
-- after a crash, everything since the checkpoint is dispatched anew, with CRCs, over queues that are cut back to there.
+- after a crash, everything since the checkpoint is dispatched anew, with CRCs, over queues and an index that are cut
+  back to there. Whatever else is missing means to begin with the first record.
 
 A record that does not hold is the end of the log, unless records behind it were safe according to the checkpoint: then
 it is damage, and the log goes on behind it. A lost sector leaves zeros, which a CRC over the body alone does not
 always show: see torn.py.
+
+A crash amid recovery must find the same way again. So `abort` is there before anything is changed, and the checkpoint
+is lowered to where recovery begins before queues and index are cut. And when a process was killed, what it wrote is
+still only in memory: the log that was walked over is synced before anybody relies on it.
 
 Java: CommitLog.recoverNormally, recoverAbnormally; DefaultMessageStore.recover.
 """
@@ -17,6 +22,7 @@ Java: CommitLog.recoverNormally, recoverAbnormally; DefaultMessageStore.recover.
 import logging
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -30,6 +36,8 @@ from kourou.store.queues import Queues
 from kourou.store.sparse import zero_tail
 
 log = logging.getLogger(__name__)
+
+ALWAYS: Final = 2**62  # a time that never comes
 
 _WINDOW = 4 * 1024 * 1024
 _MAGIC_END = 8
@@ -69,7 +77,7 @@ class RecoveryReport:
 
 @dataclass(slots=True)
 class Recovery:
-    """One recovery. `run` leaves log, queues and index open, in agreement, and not yet synced."""
+    """One recovery: `load`, then `run`, which leaves log, queues and index open, in agreement; the log is safe."""
 
     disk: Disk
     log: CommitLog
@@ -77,35 +85,48 @@ class Recovery:
     index: Index | None
     dispatcher: Dispatcher
     checkpoint: Checkpoint
+    checkpoint_path: Path
     hint: CleanStop | None
     clean: bool
     check_crc: bool
     report: RecoveryReport = field(default_factory=RecoveryReport)
 
-    def run(self) -> RecoveryReport:
+    def load(self) -> None:
+        """Find out what is there. Changes nothing of worth. Raises BadStoreError, OSError."""
         segments = self.log.segments
         self.report.clean = self.clean
         segments.load()
         self.queues.load()
         self.report.log_start = self.queues.log_start = segments.start
         if self.index is not None:
-            self.index.load(self.checkpoint.index_ms if not self.clean else None)
+            self.index.load(not self.clean)
+
+    def run(self) -> RecoveryReport:
+        """Raises BadStoreError, DiskFullError, DiskFailedError, OSError."""
+        segments = self.log.segments
         if not len(segments):
             self._start_empty()
             return self.report
+        if self.hint is not None and self._hint_holds(self.hint):
+            self._go_on_after(self.hint)
+            return self.report
+        self.dispatcher.recovering = True
+        self.dispatcher.whole_until_ms = self.checkpoint.physical_ms if not self.clean else ALWAYS
         start = self._starting_point()
-        end, stored_ms = self._walk(start)
-        if self.dispatcher.disagreements:
+        end = self._walk(start)
+        if self.dispatcher.disagreements or (self.dispatcher.gaps and start > segments.start):
             start = self._forget_everything()
-            end, stored_ms = self._walk(start)
+            end = self._walk(start)
         self.report.scanned_from, self.report.log_end = start, end
         self._cut_log(end)
-        self.log.resume(end, stored_ms)
+        self._sync_log(start, end)
+        self.log.resume(end, self.dispatcher.stored_ms)
         for queue in self.queues.opened():
             queue.truncate(end)
             queue.next_offset = queue.end
         if self.index is not None:
             self.index.truncate(end)
+        self.dispatcher.recovering = False
         return self.report
 
     def _start_empty(self) -> None:
@@ -119,60 +140,98 @@ class Recovery:
 
     def _forget_everything(self) -> int:
         """Log and queues disagree, and the log decides: make queues and index anew."""
-        log.warning("%d records do not fit their queues: all queues are rebuilt", self.dispatcher.disagreements)
+        log.warning(
+            "%d records do not fit their queues, and before %d some are missing: all queues are rebuilt",
+            self.dispatcher.disagreements,
+            self.dispatcher.gaps,
+        )
+        start = self.log.segments.start
+        self._lower_checkpoint(start)
         self.queues.remove_all()
         if self.index is not None:
             self.index.remove_all()
         self.dispatcher.reset()
         self.report = RecoveryReport(clean=self.report.clean, log_start=self.report.log_start, rebuilt=True)
-        return self.log.segments.start
+        return start
+
+    # ── After a clean stop of ours ────────────────────────────────────────────────────────────────────────────────
+
+    def _hint_holds(self, hint: CleanStop) -> bool:
+        if not self._hint_is_ours(hint) or hint.queues != self.queues.count():
+            return False
+        if self.index is not None and hint.index != self.index.names:
+            return False
+        scanner = self._last_record(hint)
+        return scanner is not None and hint.last_record + scanner.size == hint.log_end
+
+    def _hint_is_ours(self, hint: CleanStop) -> bool:
+        """Nobody else ran since."""
+        return self.clean and hint.checkpoint == self.checkpoint.fingerprint
+
+    def _last_record(self, hint: CleanStop) -> Scanner | None:
+        segments = self.log.segments
+        if hint.last_record < 0 or not segments.holds(hint.last_record):
+            return None
+        scanner = self._scanner(hint.last_record, segments.file_size)
+        return scanner if scanner.step() == Found.RECORD else None
+
+    def _go_on_after(self, hint: CleanStop) -> None:
+        scanner = self._last_record(hint)
+        assert scanner is not None
+        self.report.hinted = True
+        self.report.scanned_from, self.report.log_end = hint.last_record, hint.log_end
+        self._cut_log(hint.log_end)
+        self.dispatcher.go_on_after(hint.last_record, scanner.stored_ms)
+        self.log.resume(hint.log_end, scanner.stored_ms)
 
     # ── Where to begin ────────────────────────────────────────────────────────────────────────────────────────────
 
     def _starting_point(self) -> int:
-        start = self.log.segments.start
-        index_missing = self.index is not None and self.index.is_empty
-        if self.hint is not None and self._hint_holds(self.hint):
-            self.report.hinted = True
-            return max(self.hint.last_record, start)
-        if self.clean:
-            begin = max((queue.max_physical for queue in self.queues.all()), default=0)
-            if begin == 0 or index_missing:
-                self.report.rebuilt = True
-                return start
-            return self._segment_start(begin)
-        begin = start if index_missing else self._checkpointed_segment()
-        for queue in self.queues.all():
-            queue.recover(begin)
-        self.report.rebuilt = begin == start
+        """Where to begin; queues and index have what was before, and after a crash nothing else."""
+        first = self.log.segments.start
+        begin = first
+        if not self._something_is_missing():
+            begin = self._newest_dispatched() if self.clean else self._checkpointed_segment()
+        self.report.rebuilt = begin == first
+        self._lower_checkpoint(begin)
+        if not self.clean:
+            for queue in self.queues.all():
+                queue.recover(begin)
+            if self.index is not None:
+                self.index.recover(begin)
         return begin
 
-    def _hint_holds(self, hint: CleanStop) -> bool:
-        segments = self.log.segments
-        if not self.clean or hint.checkpoint != self.checkpoint.fingerprint or hint.queues != self.queues.count():
-            return False
-        if self.index is not None and hint.index != self.index.names:
-            return False
-        if hint.last_record < 0 or not segments.holds(hint.last_record):
-            return False
-        scanner = self._scanner(hint.last_record, segments.file_size)
-        return scanner.step() == Found.RECORD and hint.last_record + scanner.size == hint.log_end
+    def _something_is_missing(self) -> bool:
+        if not self.queues.count() or (self.index is not None and self.index.is_empty):
+            return True
+        # Somebody has removed the folder of a queue since our clean stop.
+        return self.hint is not None and self._hint_is_ours(self.hint) and self.hint.queues > self.queues.count()
 
-    def _segment_start(self, offset: int) -> int:
+    def _newest_dispatched(self) -> int:
+        """The segment with the newest record that the queues have."""
         segments = self.log.segments
-        offset = min(offset, segments.end - 1)
+        offset = min(max(queue.max_physical for queue in self.queues.all()), segments.end - 1)
         return max(offset - offset % segments.file_size, segments.start)
 
     def _checkpointed_segment(self) -> int:
         """The newest segment that began before the checkpoint; the first one if none did."""
-        segments, limit_ms = self.log.segments, self.checkpoint.recovery_ms
-        for start in reversed(segments.starts):
-            scanner = self._scanner(start, segments.file_size)
-            if scanner.step() != Found.RECORD or not 0 < scanner.stored_ms <= limit_ms:
-                continue
-            if self.index is None or self.index.end_physical >= start:
+        checkpoint = self.checkpoint
+        limit_ms = checkpoint.recovery_ms if self.index is None else checkpoint.recovery_with_index_ms
+        for start in reversed(self.log.segments.starts):
+            if 0 < self._first_stored_ms(start) <= limit_ms:
                 return start
-        return segments.start
+        return self.log.segments.start
+
+    def _first_stored_ms(self, start: int) -> int:
+        """The store time of the first record of a segment; 0 if there is none."""
+        scanner = self._scanner(start, self.log.segments.file_size)
+        return scanner.stored_ms if scanner.step() == Found.RECORD else 0
+
+    def _lower_checkpoint(self, begin: int) -> None:
+        stored_ms = self._first_stored_ms(begin) if begin > self.log.segments.start else 0
+        lowered = self.checkpoint.lowered(stored_ms, begin)
+        if lowered != self.checkpoint:
+            lowered.write(self.disk, self.checkpoint_path)
 
     def _scanner(self, offset: int, limit: int, *, crc: bool = True) -> Scanner:
         segments = self.log.segments
@@ -181,21 +240,21 @@ class Recovery:
 
     # ── The walk ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _walk(self, start: int) -> tuple[int, int]:
-        """Dispatch from `start` to the end of the log: where it is, and the store time of the last record."""
-        segments = self.log.segments
-        at, stored_ms = start, 0
+    def _walk(self, start: int) -> int:
+        """Dispatch from `start` to the end of the log: where it is."""
+        segments, dispatcher = self.log.segments, self.dispatcher
+        at = start
         while segments.holds(at):
             base = at - at % segments.file_size
-            scanner = self.dispatcher.run(segments.file(at).buffer, at - base, segments.file_size, base, self.check_crc)
-            found = scanner.step() if not self.dispatcher.torn else Found.BAD
+            scanner = dispatcher.run(segments.file(at).buffer, at - base, segments.file_size, base, self.check_crc)
+            found = scanner.step() if not dispatcher.torn else Found.BAD
             self.report.scanned_bytes += scanner.at - (at - base)
             at = base + scanner.at
             if found == Found.FILLER or (found == Found.END and scanner.at >= segments.file_size):
                 at = base + segments.file_size
                 continue
-            beyond = self._safe_record_beyond(at) if found in (Found.BAD, Found.CUT) else None
-            reason = "part of it is missing" if self.dispatcher.torn else scanner.reason
+            beyond = self._safe_record_beyond(at)
+            reason = "part of it is missing" if dispatcher.torn else scanner.reason
             if beyond is None:
                 self.report.end_reason = f"{segments.path(base)} at {scanner.at}: {reason}"
                 break
@@ -204,12 +263,17 @@ class Recovery:
                 f"the log goes on at offset {beyond}"
             )
             at = beyond
-        self.report.records = self.dispatcher.records
-        return at, max(stored_ms, self.dispatcher.stored_ms)
+        self.report.records = dispatcher.records
+        return at
 
     def _safe_record_beyond(self, offset: int) -> int | None:
-        """Is there a record behind this one that was safe before the crash? Then the log does not end here."""
+        """Is there a record behind this one that was safe before the crash? Then the log does not end here.
+
+        Those that were stored in the very millisecond of the checkpoint may have come before it, or after it.
+        """
         segments, limit_ms = self.log.segments, self.checkpoint.physical_ms
+        if self.dispatcher.stored_ms >= limit_ms:
+            return None  # nothing that was safe is missing
         start = offset + 1
         while segments.holds(start):
             base = start - start % segments.file_size
@@ -217,7 +281,7 @@ class Recovery:
             at = next_record(buffer, start - base, base)
             if at is not None:
                 scanner = Scanner(buffer, at, crc=True, base=base)
-                if scanner.step() == Found.RECORD and 0 < scanner.stored_ms <= limit_ms:
+                if scanner.step() == Found.RECORD and 0 < scanner.stored_ms < limit_ms:
                     return base + at
                 start = base + at + 1
             else:
@@ -232,6 +296,12 @@ class Recovery:
         self.report.cut_segments = before - len(segments)
         if segments.holds(end) and not self.report.hinted:
             self.report.cut_tail = zero_tail(self.disk, segments.file(end), end % segments.file_size)
+
+    def _sync_log(self, start: int, end: int) -> None:
+        """Who was killed may have left records that only the system's memory has."""
+        segments = self.log.segments
+        for first in range(start - start % segments.file_size, min(end, segments.end), segments.file_size):
+            segments.file(first).sync()
 
 
 def next_record(buffer: memoryview, start: int, base: int) -> int | None:

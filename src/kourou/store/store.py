@@ -102,7 +102,7 @@ class Store:
         self._waiters = Waiters()
         self._log_job: SyncLog | None = None  # the jobs under way, one of a kind
         self._queue_job: SyncQueues | None = None
-        self._spare_job: PrepareSegment | None = None
+        self._removal: RemoveFiles | None = None
         self._mend_job: MendLog | None = None
         self._mend_after_ms = 0
         self._spare_after_ms = 0
@@ -150,16 +150,18 @@ class Store:
             self.index,
             self._dispatcher,
             checkpoint,
+            paths.checkpoint,
             read_clean_stop(disk, paths.clean_stop),
             clean,
             self._settings.check_crc,
         )
+        recovery.load()
+        disk.replace(paths.abort, str(os.getpid()).encode())  # from here on, whatever ends this is a crash
         self.report = recovery.run()
         self.dispatched = self._dirty_since = self.log.end
         log.info("%s", self.report)
         for damage in self.report.damage:
             log.error("damaged: %s", damage)
-        disk.replace(paths.abort, str(os.getpid()).encode())
         disk.remove(paths.clean_stop)
         disk.sync_folder(paths.root)
         if not self.report.hinted:
@@ -168,10 +170,9 @@ class Store:
     def close(self, now_ms: int) -> None:
         """Everything safe, no `abort` left. Raises OSError if that can't be had; the store is closed all the same."""
         try:
-            # Jobs that nobody will give back any more are void: what they did is done again.
-            self._log_job = self._queue_job = self._spare_job = self._mend_job = None
+            self._settle(now_ms)
             if self.log.failed is not None:
-                mend = MendLog(self.log.segments, self.log.doubtful_segments())
+                mend = self._mend()
                 mend.run()
                 self._log_mended(mend, now_ms)
             self.flush(now_ms)
@@ -183,7 +184,9 @@ class Store:
             self.abandon()
 
     def abandon(self) -> None:
-        """Let go of all files without making anything safe, as a crash would."""
+        """Let go of all files without making anything safe, as a crash would. No job does anything after it."""
+        for job in self._under_way():
+            job.call_off()
         self._close_gone()
         self.queues.close()
         if self.index is not None:
@@ -197,7 +200,7 @@ class Store:
             checkpoint=checkpoint.fingerprint,
             log_end=self.log.end,
             last_record=self._dispatcher.last_record,
-            queues=sum(1 for _ in self.queues.names()),
+            queues=self.queues.count_on_disk(),
             index=[] if self.index is None else self.index.names,
         )
         self._disk.replace(self._paths.clean_stop, msgspec.json.encode(stop))
@@ -265,16 +268,17 @@ class Store:
         commit_log = self.log
         if self._log_job is None and self._queue_job is None:
             removal = self._cleaner.step(now_ms, min(self.dispatched, commit_log.flushed))
-            if removal is not None:
+            if removal is not None and removal is not self._removal:
+                self._removal = removal
                 due.append(removal)
-        start = commit_log.wants_spare() if self._cleaner.refusal is None and now_ms >= self._spare_after_ms else None
-        if self._spare_job is None and start is not None:
-            self._spare_job = PrepareSegment(commit_log.segments, start, self._settings.warm_segments)
-            due.append(self._spare_job)
+        if self._cleaner.refusal is None and now_ms >= self._spare_after_ms:
+            spare = commit_log.prepare_spare(warm=self._settings.warm_segments)
+            if spare is not None:
+                due.append(spare)
         dirty = commit_log.end - commit_log.flushed
         if commit_log.failed is not None:
             if self._log_job is None and self._mend_job is None and now_ms >= self._mend_after_ms:
-                self._mend_job = MendLog(commit_log.segments, commit_log.doubtful_segments())
+                self._mend_job = self._mend()
                 due.append(self._mend_job)
         elif self._log_job is None and self._clock.log_is_due(dirty, now_ms, awaited=len(self._waiters) > 0):
             self._log_job = SyncLog(*commit_log.sync_target())
@@ -289,30 +293,48 @@ class Store:
         return due
 
     def finished(self, job: Job, now_ms: int) -> list[Hashable]:
-        """A job is done: tokens that may be answered, because what they waited for is safe."""
+        """A job is done: tokens that may be answered, because what they waited for is safe.
+
+        One that was taken back already changes nothing any more.
+        """
+        assert job.done or isinstance(job, PrepareSegment), f"{job} was given back, and nobody has run it"
         match job:
-            case SyncLog():
+            case SyncLog() if job is self._log_job:
                 self._log_job = None
                 return self._log_synced(job, now_ms)
-            case MendLog():
+            case MendLog() if job is self._mend_job:
                 self._mend_job = None
                 return self._log_mended(job, now_ms)
-            case SyncQueues():
+            case SyncQueues() if job is self._queue_job:
                 self._queue_job = None
                 self._close_gone()
                 self._queues_synced(job, now_ms)
             case PrepareSegment():
-                self._spare_job = None
-                if job.file is not None:
-                    self.log.give_spare(job.start, job.file)
-                elif job.error is not None:
+                self.log.spare_prepared(job)
+                if job.error is not None:
                     self._spare_after_ms = now_ms + MEND_INTERVAL_MS
                     log.warning("no segment prepared: %s", job.error)
-            case RemoveFiles():
+            case RemoveFiles() if job is self._removal:
+                self._removal = None
                 self._cleaner.removed(job)
+            case SyncLog() | MendLog() | SyncQueues() | RemoveFiles():
+                pass
             case _:
                 assert_never(job)
         return []
+
+    def _under_way(self) -> list[SyncLog | MendLog | SyncQueues | RemoveFiles]:
+        """The jobs that were given out and not taken back; the log knows of another one."""
+        jobs = (self._log_job, self._mend_job, self._queue_job, self._removal)
+        return [job for job in jobs if job is not None]
+
+    def _settle(self, now_ms: int) -> list[Hashable]:
+        """Take back all jobs; those that no worker has begun are done here."""
+        tokens: list[Hashable] = []
+        for job in self._under_way():
+            job.run()
+            tokens += self.finished(job, now_ms)
+        return tokens
 
     def _log_synced(self, job: SyncLog, now_ms: int) -> list[Hashable]:
         if job.error is not None:
@@ -322,6 +344,9 @@ class Store:
         self.log.synced(job.upto, job.stored_ms)
         self._clock.log_was_synced(now_ms)
         return self._waiters.safe(self.log.flushed)
+
+    def _mend(self) -> MendLog:
+        return MendLog(self.log.segments, self.log.doubtful_segments())
 
     def _log_mended(self, job: MendLog, now_ms: int) -> list[Hashable]:
         """What a failed sync made doubtful is in new files now, or still is not."""
@@ -336,15 +361,14 @@ class Store:
     def _sync_queues(self) -> SyncQueues:
         """Queues may be synced at any time, but the checkpoint may only speak of log that is safe, too."""
         files = [file for queue in self.queues.opened() for file in queue.dirty_files()]
-        index_ms = 0
         if self.index is not None:
             files += self.index.dirty_files()
-            index_ms = self.index.end_ms
         self._dirty_since = self.dispatched
+        stored_ms = min(self._dispatcher.stored_ms, self.log.flushed_ms)
         checkpoint = Checkpoint(
             physical_ms=self.log.flushed_ms,
-            logical_ms=min(self._dispatcher.stored_ms, self.log.flushed_ms),
-            index_ms=min(index_ms, self.log.flushed_ms),
+            logical_ms=stored_ms,
+            index_ms=stored_ms if self.index is not None else 0,
             logical_physical=min(self.dispatched, self.log.flushed),
         )
         return SyncQueues(self._disk, files, self._paths.checkpoint, checkpoint.encode())
@@ -360,9 +384,10 @@ class Store:
 
     def flush(self, now_ms: int) -> list[Hashable]:
         """Make everything safe now, in this thread. Tokens that may be answered. Raises OSError."""
+        tokens = self._settle(now_ms)
         job = SyncLog(*self.log.sync_target())
         job.run()
-        tokens = self._log_synced(job, now_ms)
+        tokens += self._log_synced(job, now_ms)
         if job.error is not None:
             raise job.error
         self.dispatch()

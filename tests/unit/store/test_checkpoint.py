@@ -85,8 +85,8 @@ def test_recovery_begins_a_little_before_all_was_safe() -> None:
     assert Checkpoint(physical_ms=20_000, logical_ms=10_000).recovery_ms == 10_000 - RECOVERY_MARGIN_MS
     assert Checkpoint(physical_ms=2_000, logical_ms=2_000).recovery_ms == 0
     with_index = Checkpoint(physical_ms=10_000, logical_ms=10_000, index_ms=5_000)
-    assert with_index.recovery_with_index_ms == 5_000
-    assert Checkpoint(physical_ms=10_000, logical_ms=10_000, index_ms=9_000).recovery_with_index_ms == 7_000
+    assert with_index.recovery_with_index_ms == 5_000 - RECOVERY_MARGIN_MS
+    assert Checkpoint(physical_ms=10_000, logical_ms=10_000, index_ms=9_000).recovery_with_index_ms == 6_000
 
 
 def test_a_crash_leaves_the_old_values_or_the_new_ones() -> None:
@@ -128,3 +128,12 @@ def test_the_abort_marker_is_safe_on_return() -> None:
     assert all(AbortMarker(image, ROOT / "abort").exists() for image in disk.crash_images(20))
     marker.remove()
     assert not any(AbortMarker(image, ROOT / "abort").exists() for image in disk.crash_images(20))
+
+
+def test_a_lowered_checkpoint_leads_recovery_to_the_same_place() -> None:
+    whole = Checkpoint(physical_ms=50_000, logical_ms=40_000, index_ms=45_000, logical_physical=900)
+    lowered = whole.lowered(20_000, 512)
+    assert lowered.recovery_ms == lowered.recovery_with_index_ms == 20_000
+    assert (lowered.physical_ms, lowered.logical_physical) == (50_000, 512)
+    assert lowered.lowered(20_000, 512) == lowered
+    assert whole.lowered(0, 0).recovery_ms == whole.lowered(0, 0).recovery_with_index_ms == 0
