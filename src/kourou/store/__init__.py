@@ -11,6 +11,7 @@
     retention.py      which files may go, and when
     metadata.py       topics, groups and offsets on disk
     store.py          opens, recovers and closes the above, in order
+    offline.py        the files of a store that is not open; verify.py and verify_index.py check them
 
 The commit log alone decides; queues and index can be rebuilt from it. One thread owns a store; other threads only sync
 files and prepare segments, through the jobs that the store hands out.
