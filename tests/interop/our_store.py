@@ -9,6 +9,7 @@ and says `[first queue offset, [physical offset …]]` for each parcel once it i
 
 import json
 import socket
+import struct
 import sys
 import time
 from collections.abc import Iterator
@@ -138,6 +139,18 @@ def check_all_ways(store: Store, queues: dict[tuple[str, int], QueueSeen], keys_
             bounds = (Boundary.LOWER, Boundary.UPPER)
             answers = tuple(store.reader.offset_by_time(topic, queue, time_ms, bound) for bound in bounds)
             assert answers == by_time(seen.messages, time_ms), (topic, queue, time_ms)
+
+
+def index_entries(root: Path) -> set[tuple[int, int]]:
+    """The hash of a key and the offset of a record, for all entries of all files of the index."""
+    entries: set[tuple[int, int]] = set()
+    for file in (root / "index").iterdir():
+        content = file.read_bytes()
+        count = int.from_bytes(content[36:40])  # begins at one: the first entry is never used
+        first = 40 + SETTINGS.index_slots * 4
+        found = struct.iter_unpack(">iqii", content[first + 20 : first + count * 20])
+        entries.update((hash_, physical) for hash_, physical, _, _ in found)
+    return entries
 
 
 # ── Writing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
