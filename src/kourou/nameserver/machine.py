@@ -11,7 +11,6 @@ Java: NamesrvController, DefaultRequestProcessor, ClientRequestProcessor, KVConf
 """
 
 import logging
-import zlib
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from enum import Enum
@@ -19,11 +18,12 @@ from typing import TypeAlias, assert_never
 
 import msgspec
 
+from kourou.nameserver import registration
 from kourou.nameserver.documents import Document
 from kourou.nameserver.routes import Member, Notice, Registered, Routes
 from kourou.nameserver.settings import GuardedSettingError, SettingError, Settings
 from kourou.protocol import bodies, conf_text, headers
-from kourou.protocol.bodies import KVTable, RegisterBrokerBody, TopicConfigAndMappingSerializeWrapper, TopicList
+from kourou.protocol.bodies import KVTable, TopicList
 from kourou.protocol.codes import CommandFlag, RequestCode, ResponseCode, Version
 from kourou.protocol.command import Command
 from kourou.protocol.errors import BodyError, ProtocolError
@@ -291,11 +291,11 @@ class NameServer:
         command, ext = asked.command, asked.command.ext or {}
         header = headers.RegisterBroker.decode(ext)
         zone = ext.get(ZONE_NAME)
-        fingerprint = _fingerprint(command, ext)
+        fingerprint = registration.fingerprint(command, ext)
         if self.routes.unchanged(header, zone, fingerprint, self.settings):
             done = self.routes.renew(header, asked.connection, self._now_ms)
         else:
-            body = _registration(command, header)
+            body = registration.read(command, header)
             member = Member(header.cluster_name, header.broker_addr)
             is_new = member not in self.routes.live
             done = self.routes.register(
@@ -450,7 +450,7 @@ class NameServer:
         return None
 
     def _stage_kv(self, table: KvTable, asked: Asked) -> None:
-        if len(kv_text(table)) > KV_SIZE_MAX:
+        if len(kv_text(table).encode()) > KV_SIZE_MAX:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR, f"the KV configuration would exceed {KV_SIZE_MAX} bytes, the limit"
             )
@@ -528,59 +528,6 @@ class NameServer:
 
 def _topic_list(asked: Asked, topics: TopicList) -> Command:
     return asked.command.answer(body=topics.encode())
-
-
-def _registration(command: Command, header: headers.RegisterBroker) -> RegisterBrokerBody:
-    """The body of a registration in any of its forms. Raises BodyError, Refused."""
-    body = command.body
-    if header.body_crc32 and zlib.crc32(body) & 0x7FFFFFFF != header.body_crc32:
-        raise Refused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
-    if not body:
-        return RegisterBrokerBody()
-    if command.version < Version.V3_0_11:
-        wrapper = TopicConfigAndMappingSerializeWrapper.decode(body)
-        return RegisterBrokerBody(topic_config_serialize_wrapper=wrapper)
-    if header.compressed:
-        return RegisterBrokerBody.decompress(body, command.version)
-    return RegisterBrokerBody.decode(body)
-
-
-class _SaidOfTopics(msgspec.Struct, rename="camel", gc=False):
-    """What counts in the topics of a registration, unread."""
-
-    topic_config_table: msgspec.Raw = msgspec.Raw()
-    data_version: msgspec.Raw = msgspec.Raw()
-    topic_queue_mapping_info_map: msgspec.Raw = msgspec.Raw()
-
-
-class _Said(msgspec.Struct, rename="camel", gc=False):
-    topic_config_serialize_wrapper: _SaidOfTopics | None = None
-    filter_server_list: msgspec.Raw = msgspec.Raw()
-
-
-_decode_said = msgspec.json.Decoder(_Said).decode
-
-
-def _fingerprint(command: Command, ext: Mapping[str, str]) -> int:
-    """What a registration says, as a number.
-
-    Brokers of 5.x give every repetition a new time of their mapping version, which means nothing here, and with it a
-    new CRC. So the number is made of the parts that count, which are found without reading them.
-    """
-    said: object = command.body
-    try:
-        parts = _decode_said(command.body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        pass  # compressed, or not JSON as everyone writes it
-    else:
-        topics = parts.topic_config_serialize_wrapper or _SaidOfTopics()
-        said = (
-            bytes(topics.topic_config_table),
-            bytes(topics.data_version),
-            bytes(topics.topic_queue_mapping_info_map),
-            bytes(parts.filter_server_list),
-        )
-    return hash((said, command.version, tuple((key, value) for key, value in ext.items() if key != "bodyCrc32")))
 
 
 class _KvFile(msgspec.Struct, rename="camel"):

@@ -16,12 +16,13 @@ A registration that is refused leaves no trace; one that is outdated (`_is_outda
 Java: RouteInfoManager.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Set
+from collections.abc import Callable, Hashable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from kourou.nameserver.registration import AnyRegistration, AnyTopic
 from kourou.nameserver.settings import Settings
 from kourou.protocol import headers
 from kourou.protocol.bodies import (
@@ -30,9 +31,6 @@ from kourou.protocol.bodies import (
     ClusterInfo,
     DataVersion,
     QueueData,
-    RegisterBrokerBody,
-    TopicConfig,
-    TopicConfigAndMappingSerializeWrapper,
     TopicList,
     TopicQueueMappingInfo,
     TopicRouteData,
@@ -168,7 +166,7 @@ class Routes:
     def register(
         self,
         header: headers.RegisterBroker,
-        body: RegisterBrokerBody,
+        body: AnyRegistration,
         *,
         zone: str | None,
         connection: Hashable,
@@ -181,7 +179,7 @@ class Routes:
         broker_id, wrapper = header.broker_id, body.topic_config_serialize_wrapper
         group = self.brokers.get(header.broker_name)
         addresses = {} if group is None else group.addresses
-        refusal = self._refusal(header, wrapper, addresses)
+        refusal = self._refusal(header, wrapper.topic_config_table, wrapper.topic_queue_mapping_info_map, addresses)
         if refusal is not None:
             return Registered(refusal=f"register broker failed{refusal}")
         if self._is_outdated(member, addresses.get(broker_id), wrapper.data_version):
@@ -219,11 +217,11 @@ class Routes:
     def _refusal(
         self,
         header: headers.RegisterBroker,
-        wrapper: TopicConfigAndMappingSerializeWrapper,
-        addresses: dict[int, str],
+        topics: Mapping[str, AnyTopic],
+        mappings: Mapping[str, TopicQueueMappingInfo],
+        addresses: Mapping[int, str],
     ) -> str | None:
         """What to add to the refusal of a registration; None for one that can be accepted."""
-        topics, mappings = wrapper.topic_config_table, wrapper.topic_queue_mapping_info_map
         if header.broker_id not in addresses and len(topics) == 1:
             return ""  # one topic is an addition to a registration, which must come first
         if len(self.live) >= BROKERS_MAX and Member(header.cluster_name, header.broker_addr) not in self.live:
@@ -248,7 +246,7 @@ class Routes:
         for other in [i for i, known in group.addresses.items() if known == address and i != broker_id]:
             del group.addresses[other]
 
-    def _apply_topics(self, group: Group, topics: dict[str, TopicConfig], changed: bool, broker_id: int) -> None:
+    def _apply_topics(self, group: Group, topics: Mapping[str, AnyTopic], changed: bool, broker_id: int) -> None:
         """The topics of a group as its master or, read-only, the slave in its place tells them.
 
         Those that are known already stay as they are unless the broker says that something has `changed`: so a wiped
@@ -269,7 +267,7 @@ class Routes:
                     queues[group_name] = new
                     self._forget_encoded(name)
 
-    def _forget_missing_topics(self, group_name: str, body: RegisterBrokerBody, settings: Settings) -> None:
+    def _forget_missing_topics(self, group_name: str, body: AnyRegistration, settings: Settings) -> None:
         wrapper = body.topic_config_serialize_wrapper
         if settings.delete_topic_with_broker_registration and not wrapper.topic_queue_mapping_info_map:
             said = {config.topic_name for config in wrapper.topic_config_table.values()}
@@ -555,7 +553,7 @@ def _leads(header: headers.RegisterBroker, group: Group) -> bool:
     return header.enable_acting_master is not None and header.broker_id == group.smallest_id
 
 
-def _queues(group_name: str, config: TopicConfig, perm_mask: int) -> QueueData:
+def _queues(group_name: str, config: AnyTopic, perm_mask: int) -> QueueData:
     return QueueData(
         broker_name=group_name,
         read_queue_nums=config.read_queue_nums,

@@ -125,8 +125,13 @@ def unknown_keys(properties: Mapping[str, str]) -> list[str]:
 
 
 def unused_keys(properties: Mapping[str, str]) -> list[str]:
-    """Keys that are known and have no meaning here, for a word about it."""
-    return [key for key in properties if _NAME_OF_KEY.get(key) in _UNUSED_NAMES]
+    """Keys that are known and have no meaning here, for a word about it: where somebody wants another value."""
+    defaults = Settings().to_properties()
+    return [
+        key
+        for key, value in properties.items()
+        if _NAME_OF_KEY.get(key) in _UNUSED_NAMES and value.strip() != defaults.get(key)
+    ]
 
 
 def _camel(name: str) -> str:
