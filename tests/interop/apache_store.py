@@ -139,6 +139,7 @@ HARMLESS = {
     r"Load default ": "and so the usual one",
     r"TransactionalMessageCheckService - ": "there are no transactions here",
     r"getConsumerGroupInfo failed": "a client came back before it was asked who it is",
+    r"NETTY EVENT: remove not active channel": "a client has gone",
     r"auto-read is disabled": "a client reads more slowly than the broker answers",
     r"spent time\(ms\)": "a busy machine",
     r"Over index file capacity": "an index file is full",
