@@ -28,7 +28,7 @@ from kourou.store.disk import Disk, Lock, RealDisk
 from kourou.store.dispatch import Dispatcher
 from kourou.store.errors import DiskFullError, StoreError
 from kourou.store.flush import FlushClock, Waiters
-from kourou.store.index import Index
+from kourou.store.index import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, Index
 from kourou.store.jobs import Job, MendLog, PrepareSegment, RemoveFiles, SyncLog, SyncQueues
 from kourou.store.queues import Queues
 from kourou.store.reading import Reader
@@ -458,9 +458,23 @@ def _with_present_sizes(settings: StoreSettings, disk: Disk, paths: Paths) -> St
     sizes = [size for size in disk.files(paths.commit_log).values() if size]
     if sizes:
         settings = replace(settings, commit_log_file_size=max(sizes))
+    settings = _with_present_index(settings, disk, paths)
     for topic in disk.folders(paths.queues):
         for queue_id in disk.folders(paths.queues / topic):
             present = [size for size in disk.files(paths.queues / topic / queue_id).values() if size]
             if present:
                 return replace(settings, queue_file_entries=max(present) // 20)
     return settings
+
+
+def _with_present_index(settings: StoreSettings, disk: Disk, paths: Paths) -> StoreSettings:
+    """New index files like those that are there: Java's broker reads all alike, and misreads one of another size.
+
+    A size does not tell slots from entries; four entries to a slot is what Apache and we have by default.
+    """
+    given = HEADER_SIZE + settings.index_slots * SLOT_SIZE + settings.index_entries * ENTRY_SIZE
+    sizes = {size for name, size in disk.files(paths.index).items() if size and name.isdigit()}
+    if len(sizes) != 1 or given in sizes:
+        return settings
+    slots, rest = divmod(sizes.pop() - HEADER_SIZE, SLOT_SIZE + 4 * ENTRY_SIZE)
+    return settings if rest or slots < 1 else replace(settings, index_slots=slots, index_entries=4 * slots)
