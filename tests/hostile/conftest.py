@@ -1,0 +1,20 @@
+"""One server per file of tests, looked at after each test."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from .target import Target
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    target = Target(tmp_path_factory.mktemp("namesrv"))
+    yield target
+    assert target.stop() == 0, target.log[-4000:]
+
+
+@pytest.fixture
+def target(server: Target) -> Iterator[Target]:
+    yield server
+    server.check()

@@ -1,0 +1,182 @@
+"""The server under attack, and peers that talk to it over blocking sockets."""
+
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+
+from kourou.protocol import frame
+from kourou.protocol.codes import RequestCode
+from kourou.protocol.command import Command
+
+MIB = 1024 * 1024
+PATIENCE = 60.0
+"""Seconds after which a peer gives up. Far more than is ever needed: machines that run tests can be busy."""
+
+
+class Peer:
+    """A client that sends what it likes."""
+
+    def __init__(self, port: int, *, receive_buffer: int | None = None) -> None:
+        self.sock = socket.socket()
+        self.sock.settimeout(PATIENCE)
+        if receive_buffer is not None:
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        self.sock.connect(("127.0.0.1", port))
+        self._decoder = frame.Decoder()
+        self._commands: list[Command] = []
+
+    def __enter__(self) -> "Peer":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.sock.close()
+
+    def send(self, data: bytes | Command) -> None:
+        self.sock.sendall(frame.encode(data) if isinstance(data, Command) else data)
+
+    def receive(self) -> Command:
+        """The next command. Raises EOFError when the server ends the connection, in whatever way."""
+        while not self._commands:
+            try:
+                data = self.sock.recv(1 << 20)
+            except ConnectionError:
+                data = b""
+            if not data:
+                raise EOFError
+            self._commands = self._decoder.feed(data)
+            assert self._decoder.error is None
+        return self._commands.pop(0)
+
+    def ask(self, command: Command) -> Command:
+        self.send(command)
+        return self.receive()
+
+    def ended(self) -> bool:
+        """Wait for the server to end the connection; True if it said nothing before."""
+        try:
+            self.receive()
+        except EOFError:
+            return True
+        return False
+
+    def reset(self) -> None:
+        """Gone without a trace: no FIN, no TIME_WAIT."""
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.sock.close()
+
+
+class Target:
+    """A running `kourou namesrv`."""
+
+    def __init__(self, folder: Path, *settings: str) -> None:
+        self.folder = folder
+        self.log_path = folder / "log.txt"
+        ready = folder / "ready.json"
+        words = [f"kvConfigPath={folder / 'kvConfig.json'}", *settings]
+        command = [sys.executable, "-m", "kourou", "namesrv", "-p", "0", "--ready-file", str(ready)]
+        for word in words:
+            command += ["--set", word]
+        with self.log_path.open("wb") as log:
+            self.process = subprocess.Popen(
+                command, stdout=log, stderr=log, cwd=folder, env={**os.environ, "HOME": str(folder)}
+            )
+        deadline = time.monotonic() + PATIENCE
+        while not ready.exists():
+            assert self.process.poll() is None, self.log
+            assert time.monotonic() < deadline, "the name server did not get ready"
+            time.sleep(0.02)
+        self.port = int(json.loads(ready.read_text())["namesrv"].rpartition(":")[2])
+
+    def stop(self) -> int:
+        self.process.terminate()
+        try:
+            return self.process.wait(PATIENCE)
+        finally:
+            if self.process.poll() is None:
+                self.process.kill()
+                self.process.wait()
+
+    @property
+    def log(self) -> str:
+        return self.log_path.read_text(errors="replace")
+
+    @property
+    def rss(self) -> int:
+        """Bytes of memory that the server has."""
+        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024
+        raise AssertionError("the server is gone")
+
+    @property
+    def files(self) -> int:
+        """File descriptors that the server has open."""
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def check(self) -> None:
+        """It lives, answers, and has had no accident."""
+        assert self.process.poll() is None, self.log[-4000:]
+        with Peer(self.port) as peer:
+            answer = peer.ask(Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, 7, ext={"topic": "no such topic"}))
+            assert (answer.code, answer.opaque) == (17, 7)
+        log = self.log
+        for word in ("Traceback", "ERROR", "Exception in callback", "never retrieved", "Fatal error"):
+            assert word not in log, log[-4000:]
+
+
+class Probe:
+    """An ordinary client that asks all the time, from a thread, and notes how long each answer takes."""
+
+    def __init__(self, target: Target, topic: str = "probed") -> None:
+        self._peer = Peer(target.port)
+        self._topic = topic
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._failure: BaseException | None = None
+        self.seconds: list[float] = []
+
+    def __enter__(self) -> "Probe":
+        self._thread.start()
+        return self
+
+    def _run(self) -> None:
+        opaque = 0
+        try:
+            while not self._stop.is_set():
+                opaque += 1
+                began = time.perf_counter()
+                answer = self._peer.ask(Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, opaque, ext={"topic": self._topic}))
+                self.seconds.append(time.perf_counter() - began)
+                assert (answer.code, answer.opaque) == (17, opaque)
+                self._stop.wait(0.005)
+        except BaseException as error:
+            self._failure = error
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        enough = time.monotonic() + PATIENCE
+        while len(self.seconds) < 20 and self._failure is None and time.monotonic() < enough:
+            time.sleep(0.01)
+        self._stop.set()
+        self._thread.join(PATIENCE)
+        self._peer.sock.close()
+        if self._failure is not None:
+            raise AssertionError("the ordinary client was not served") from self._failure
+
+    def usual(self) -> float:
+        """What nine of ten answers did not take longer than."""
+        return sorted(self.seconds)[len(self.seconds) * 9 // 10]
+
+    @property
+    def longest(self) -> float:
+        return max(self.seconds)
