@@ -157,10 +157,21 @@ HARMLESS = {
 NOTHING_THERE = "The commitlog files are deleted, and delete the consume queue files"
 
 
-def complaints(broker: ApacheBroker, *, empty: bool) -> list[str]:
-    """Warnings and errors in the broker's log that nobody has explained; `empty`: it found no files at its start."""
-    return [
+HALF_RECORD = "CRC check failed"
+"""What it says of a record whose writer was killed half-way; nobody was told that it is there."""
+
+
+def complaints(broker: ApacheBroker, *, empty: bool, killed: bool) -> list[str]:
+    """Warnings and errors in the broker's log that nobody has explained.
+
+    `empty`: it found no files at its start. `killed`: who wrote before was killed, and may have left half a record.
+    """
+    found = [
         f"{level.strip()} {text}"
         for level, text in _LINE.findall(broker.log())
         if not any(re.search(pattern, text) for pattern in HARMLESS) and not (empty and NOTHING_THERE in text)
     ]
+    halves = [text for text in found if HALF_RECORD in text]
+    if killed and len(halves) == 1:
+        found.remove(halves[0])
+    return found

@@ -55,6 +55,7 @@ from .letters import ALL_TOPICS, SCHEDULE_TOPIC, Letter, Parcel, parcels
 
 # Small files, so that each kind has several. Apache's broker is told the same sizes.
 SETTINGS = StoreSettings(commit_log_file_size=1 << 20, queue_file_entries=100, index_slots=500, index_entries=2_000)
+OTHER_SETTINGS = StoreSettings()
 APACHE_SETTINGS = {
     "mappedFileSizeCommitLog": SETTINGS.commit_log_file_size,
     "mappedFileSizeConsumeQueue": SETTINGS.queue_file_entries * 20,
@@ -73,9 +74,13 @@ def now_ms() -> int:
 
 
 @contextmanager
-def opened(root: Path, store_host: str) -> Iterator[Store]:
-    """An open store; a block that ends well closes it, one that fails lets go of it."""
-    store = Store.open(root, SETTINGS, store_host=encode_host(store_host), now_ms=now_ms(), file_time=index_file_name)
+def opened(root: Path, store_host: str, settings: StoreSettings | None = None) -> Iterator[Store]:
+    """An open store; a block that ends well closes it, one that fails lets go of it.
+
+    Where there is a log, settings have other sizes than its files: those that are there win.
+    """
+    settings = settings or (OTHER_SETTINGS if (root / "commitlog").exists() else SETTINGS)
+    store = Store.open(root, settings, store_host=encode_host(store_host), now_ms=now_ms(), file_time=index_file_name)
     try:
         yield store
     except BaseException:

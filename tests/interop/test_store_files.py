@@ -44,6 +44,7 @@ class Directory:
         self._admin = admin
         self._at_end = at_end
         self._turn = 0
+        self._last_end = STOP
         self._keys_lost: list[range] = []  # stretches of the log
         self._offset = 0  # of the group, as the last side that ended well has left it
         with needed():
@@ -85,7 +86,8 @@ class Directory:
             broker.process.wait_end(90)
         else:
             client.send_while_dying(self.ledger, parcels(self._turn + 1000, DYING_COUNT, long_topic=False), broker)
-        assert complaints(broker, empty=self._turn == 1) == []
+        assert complaints(broker, empty=self._turn == 1, killed=self._last_end == KILL) == []
+        self._last_end = end
 
     def _reach(self, broker: ApacheBroker) -> StoreClient:
         if self._client is None:
@@ -121,6 +123,7 @@ class Directory:
                 our_store.write(store, self.ledger, self._turn, count)
         if end == KILL:
             self._write_and_die(count)
+        self._last_end = end
         self._offset += 1
         our_store.commit_offset(self.root, self._offset)
 
@@ -128,7 +131,7 @@ class Directory:
         """From the log alone, we make the queues that the broker has made, to the byte; and the same index entries."""
         apart = self.home / "rebuilt"
         shutil.copytree(self.root, apart, ignore=shutil.ignore_patterns("consumequeue", "index"))
-        with our_store.opened(apart, self._broker.address) as store:
+        with our_store.opened(apart, self._broker.address, our_store.SETTINGS) as store:
             assert store.report.rebuilt
         theirs, ours = (
             {
