@@ -14,6 +14,22 @@ TLS_CONFIG_FILE = "/etc/rocketmq/tls.properties"
 """Where Apache looks for TLS settings unless `tls.config.file` says otherwise."""
 
 
+TLS_KEYS = frozenset(
+    (
+        "tls.config.file",
+        "tls.server.mode",
+        "tls.test.mode.enable",
+        "tls.server.certPath",
+        "tls.server.keyPath",
+        "tls.server.keyPassword",
+        "tls.server.authClient",
+        "tls.server.trustCertPath",
+        "tls.server.need.client.auth",
+    )
+)
+"""The TLS properties that mean something here."""
+
+
 class ConfError(KourouError):
     """A configuration that can't be used: the message names file, key and remedy."""
 
@@ -47,6 +63,9 @@ def tls_settings(properties: Mapping[str, str]) -> TlsSettings:
     Without certificates it is Apache's test mode: a made-up certificate, plain text allowed. Raises ConfError.
     """
     merged = {**_tls_file(properties), **{key: v for key, v in properties.items() if key.startswith("tls.")}}
+    for key in merged:
+        if key.startswith("tls.") and not key.startswith("tls.client.") and key not in TLS_KEYS:
+            log.warning("property %s has no meaning here and is ignored", key)
     word = merged.get("tls.server.mode", TlsMode.PERMISSIVE.value).lower()
     try:
         mode = TlsMode(word)

@@ -7,11 +7,11 @@ when that is done, and routes are served meanwhile.
 import asyncio
 import logging
 import time
-from collections.abc import Hashable
+from collections.abc import Coroutine, Hashable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import assert_never, cast
+from typing import Any, assert_never, cast
 
 from kourou.nameserver.machine import (
     Asked,
@@ -46,25 +46,35 @@ log = logging.getLogger(__name__)
 TELL_TIMEOUT = 3.0
 SCAN_INTERVAL_MIN = 0.1
 SHUTDOWN_GRACE = 5.0
+NEVER_IDLE = 366 * 24 * 3600.0
+"""What an idle time of 0 stands for: as with Apache, connections are not closed for being idle."""
 
 
 class NameServerProcess:
     """A name server that listens. `async with` starts and stops it."""
 
-    def __init__(self, settings: Settings, *, tls: TlsSettings | None = None, limits: Limits | None = None) -> None:
-        limits = limits or Limits()
-        self._listener = Listener(
-            self, limits=replace(limits, idle=float(settings.server_channel_max_idle_time_seconds)), tls=tls
-        )
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        tls: TlsSettings | None = None,
+        limits: Limits | None = None,
+        other_properties: Mapping[str, str] | None = None,
+    ) -> None:
+        """`other_properties` of the settings' file stay in it. Raises ConfError: what was kept can't be read."""
+        idle = float(settings.server_channel_max_idle_time_seconds) or NEVER_IDLE
+        self._listener = Listener(self, limits=replace(limits or Limits(), idle=idle), tls=tls)
         self._start_settings = settings
         self._paths = {
             Kept.KV_CONFIG: Path(settings.kv_config_path),
             Kept.SETTINGS: Path(settings.config_store_path),
         }
-        self._machine = NameServer(settings, _read_kv(self._paths[Kept.KV_CONFIG]), _now_ms())
+        self._machine = NameServer(settings, _read_kv(self._paths[Kept.KV_CONFIG]), _now_ms(), other_properties)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="kourou-namesrv-writer")
         self._timer: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._saves: set[asyncio.Task[None]] = set()
+        self._tells: set[asyncio.Task[None]] = set()
+        self._stopping = False
 
     @property
     def machine(self) -> NameServer:
@@ -90,18 +100,21 @@ class NameServerProcess:
                 f"can't listen on {settings.bind_address}:{settings.listen_port}: {error}. "
                 "Another port: -p PORT (0 chooses a free one); another address: --host"
             ) from None
+        self._machine.bound(self._listener.port)
         self._schedule_scan()
 
     async def stop(self) -> None:
-        """Answers what was taken, then ends."""
+        """Answers what was taken, then ends. What is being written is written."""
+        self._stopping = True
         if self._timer is not None:
             self._timer.cancel()
         await self._listener.close(SHUTDOWN_GRACE)
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=SHUTDOWN_GRACE)
-        for task in self._tasks:
+        if self._saves:
+            await asyncio.wait(self._saves, timeout=SHUTDOWN_GRACE)
+        for task in (*self._saves, *self._tells):
             task.cancel()
-        self._writer.shutdown()
+        # Not in the event loop's thread: a disk that hangs must not keep a second signal from being heard.
+        await asyncio.to_thread(self._writer.shutdown)
 
     async def __aenter__(self) -> "NameServerProcess":
         await self.start()
@@ -116,7 +129,8 @@ class NameServerProcess:
         self._step([Asked(connection, command) for command in commands])
 
     def closed(self, connection: Connection) -> None:
-        self._step([Gone(connection)])
+        if not self._stopping:  # it is we who leave: nobody is to be told that brokers did
+            self._step([Gone(connection)])
 
     def _scan(self) -> None:
         self._step([Tick()])
@@ -139,16 +153,11 @@ class NameServerProcess:
             case Close(connection, reason):
                 _connection(connection).abort(reason)
             case Save():
-                self._start(self._save(effect))
+                _start(self._save(effect), self._saves)
             case Tell():
-                self._start(_tell(effect))
+                _start(_tell(effect), self._tells)
             case _:
                 assert_never(effect)
-
-    def _start(self, work: "asyncio._CoroutineLike[None]") -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     async def _save(self, save: Save) -> None:
         path = self._paths[save.document]
@@ -161,13 +170,23 @@ class NameServerProcess:
             self._step([Saved(save.document, save.version)])
 
 
+def _start(work: Coroutine[Any, Any, None], among: set[asyncio.Task[None]]) -> None:
+    task = asyncio.get_running_loop().create_task(work)
+    among.add(task)
+    task.add_done_callback(among.discard)
+
+
 async def _tell(tell: Tell) -> None:
+    """Brokers name their own addresses, so anything may stand there."""
     host, _, port = tell.address.rpartition(":")
     try:
-        connection = await connect(host.strip("[]"), int(port), timeout=TELL_TIMEOUT)
-        await connection.send(tell.command)
-        connection.close()
-    except (TransportError, ValueError) as error:
+        async with asyncio.timeout(TELL_TIMEOUT):
+            connection = await connect(host.strip("[]"), int(port), timeout=TELL_TIMEOUT)
+            try:
+                await connection.send(tell.command)
+            finally:
+                connection.close()
+    except (TransportError, TimeoutError, ValueError, OverflowError) as error:
         log.warning("broker not told address=%s code=%d: %s", tell.address, tell.command.code, error)
 
 
@@ -176,7 +195,8 @@ def _connection(handle: Hashable) -> Connection:
 
 
 def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+    """Only differences matter, and a clock that is set must not make all brokers look silent."""
+    return time.monotonic_ns() // 1_000_000
 
 
 def _read_kv(path: Path) -> dict[str, dict[str, str]]:

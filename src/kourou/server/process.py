@@ -8,6 +8,7 @@ import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from kourou.server.conf import ConfError
 from kourou.server.files import write_atomically
 
 
@@ -23,8 +24,8 @@ async def run_until_stopped(start: Callable[[], Awaitable[None]], stop: Callable
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
-    await start()
     try:
+        await start()
         await stopping.wait()
     finally:
         await stop()
@@ -39,7 +40,7 @@ def write_ready_file(
     console: str | None = None,
     store: str | None = None,
 ) -> None:
-    """Tell whoever started us that we are ready, and where."""
+    """Tell whoever started us that we are ready, and where. Raises ConfError."""
     if path is not None:
         ready = {
             "pid": os.getpid(),
@@ -49,7 +50,10 @@ def write_ready_file(
             "console": console,
             "store": store,
         }
-        write_atomically(path, json.dumps(ready) + "\n")
+        try:
+            write_atomically(path, json.dumps(ready) + "\n")
+        except OSError as error:
+            raise ConfError(f"the ready file {path} can't be written: {error.strerror or error}") from None
 
 
 def allow_many_connections() -> None:
