@@ -171,7 +171,7 @@ def complaints(broker: ApacheBroker, *, empty: bool, killed: bool) -> list[str]:
         for level, text in _LINE.findall(broker.log())
         if not any(re.search(pattern, text) for pattern in HARMLESS) and not (empty and NOTHING_THERE in text)
     ]
-    halves = [text for text in found if HALF_RECORD in text]
-    if killed and len(halves) == 1:
-        found.remove(halves[0])
+    halves = {text for text in found if HALF_RECORD in text}
+    if killed and len(halves) == 1:  # said twice, if it is the first of its segment
+        found = [text for text in found if text not in halves]
     return found
