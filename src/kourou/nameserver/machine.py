@@ -37,6 +37,9 @@ KV_SIZE_MAX = 16 * 1024 * 1024
 ADVICE = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 """What Apache adds; its tools print advice of their own after a remark that has none."""
 
+_ONE_WAY = int(CommandFlag.ONE_WAY)
+_V4_9_4 = int(Version.V4_9_4)
+
 ZONE_NAME, ZONE_MODE = "__ZONE_NAME", "__ZONE_MODE"
 
 KvTable: TypeAlias = dict[str, dict[str, str]]
@@ -228,19 +231,22 @@ class NameServer:
             self._reply(asked, answer)
 
     def _reply(self, asked: Asked, answer: Command) -> None:
-        if not asked.command.flag & CommandFlag.ONE_WAY:
+        if not asked.command.flag & _ONE_WAY:
             self._effects.append(Reply(asked.connection, answer))
 
     # ── Routes ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _get_route(self, asked: Asked) -> Command:
         command, settings = asked.command, self.settings
+        kept = self._kept_route(command)
+        if kept is not None:
+            return command.answer(body=kept)
         header = headers.GetRouteInfo.decode(command.ext)
         waited_ms = self._now_ms - self._started_ms
         if settings.need_wait_for_service and waited_ms < settings.wait_seconds_for_service * 1000:
             raise Refused(ResponseCode.SYSTEM_ERROR, "name server not ready")
         order_conf = self._order_conf_of(header.topic)
-        standard = command.version >= Version.V4_9_4 or bool(header.accept_standard_json_only)
+        standard = command.version >= _V4_9_4 or bool(header.accept_standard_json_only)
         body = self._zone_route(asked, header.topic, order_conf)
         if body is None:
             body = self.routes.encoded_route(header.topic, settings, order_conf, standard=standard)
@@ -248,6 +254,16 @@ class NameServer:
             remark = f"No topic route info in name server for the topic: {header.topic}{ADVICE}"
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, remark)
         return command.answer(body=body)
+
+    def _kept_route(self, command: Command) -> bytes | None:
+        """What most queries ask for: a route that was made before, in the form that goes with their version."""
+        ext = command.ext
+        if ext is None or self.settings.need_wait_for_service or ZONE_MODE in ext:
+            return None
+        standard = command.version >= _V4_9_4
+        if not standard and "acceptStandardJsonOnly" in ext:
+            return None
+        return self.routes.kept_route(ext.get("topic", ""), standard=standard)
 
     def _order_conf_of(self, topic: str) -> str | None:
         if not self.settings.order_message_enable:

@@ -455,6 +455,10 @@ class Routes:
 
     # ── Answers ───────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def kept_route(self, topic: str, *, standard: bool) -> bytes | None:
+        """The route as JSON, if it was made since it last changed."""
+        return self._encoded.get((topic, standard))
+
     def encoded_route(self, topic: str, settings: Settings, order_conf: str | None, *, standard: bool) -> bytes | None:
         """The route as JSON; None for a topic that nobody serves. Made once, then kept until something changes."""
         encoded = self._encoded.get((topic, standard))

@@ -50,34 +50,44 @@ except ImportError:
     split, encode = split_plain, _command.encode
 
 
+BLOCK_SIZE = 64 * 1024
+
+
 class Decoder:
     """Bytes in, commands out, for one direction of one connection."""
 
-    __slots__ = ("_limit", "_need", "_pending", "error")
+    __slots__ = ("_blocks", "_limit", "_need", "buffered", "error")
 
     def __init__(self, limit: int = FRAME_SIZE_MAX) -> None:
         self._limit = limit
-        self._pending = bytearray()  # the unfinished frame, from its first byte
-        self._need = LENGTH_SIZE  # how long `_pending` must be before splitting can give anything new
+        self._blocks: list[bytes | bytearray] = []  # the unfinished frame; small pieces gather in one block
+        self.buffered = 0  # bytes of it that are here already
+        self._need = LENGTH_SIZE  # how many must be before splitting can give anything new
         self.error: FrameError | None = None  # set once: the stream is of no use from there on
-
-    @property
-    def buffered(self) -> int:
-        """Bytes of the unfinished frame that are here already."""
-        return len(self._pending)
 
     def feed(self, data: bytes) -> list[Command]:
         """The commands that `data` completes, in order. After an error: none, ever."""
         if self.error is not None:
             return []
-        pending = self._pending
-        if pending:
-            pending += data
-            if len(pending) < self._need:
+        if self.buffered:
+            self._keep(data)
+            if self.buffered < self._need:
                 return []
-            data = bytes(pending)
-            pending.clear()
+            data = b"".join(self._blocks)
+            self._blocks.clear()
+            self.buffered = 0
         commands, used, self._need, self.error = split(data, self._limit)
         if self.error is None and used < len(data):
-            pending += memoryview(data)[used:]
+            self._keep(data[used:])
         return commands
+
+    def _keep(self, data: bytes) -> None:
+        """Large pieces stay as they came and are joined once; small ones must not cost an object each."""
+        blocks = self._blocks
+        self.buffered += len(data)
+        if len(data) >= BLOCK_SIZE:
+            blocks.append(data)
+        elif blocks and isinstance(last := blocks[-1], bytearray) and len(last) < BLOCK_SIZE:
+            last += data
+        else:
+            blocks.append(bytearray(data))

@@ -142,7 +142,10 @@ class NameServerProcess:
 
     def _step(self, events: list[Event]) -> None:
         for effect in self._machine.step(events, _now_ms()):
-            self._perform(effect)
+            if type(effect) is Reply:  # nearly all are, and a match over classes costs as much as the answer
+                _connection(effect.connection).reply(effect.command)
+            else:
+                self._perform(effect)
 
     # ── Effects ───────────────────────────────────────────────────────────────────────────────────────────────────
 
