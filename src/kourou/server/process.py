@@ -1,6 +1,7 @@
 """The life of a process: ready, running, asked to stop."""
 
 import asyncio
+import gc
 import json
 import os
 import resource
@@ -26,6 +27,7 @@ async def run_until_stopped(start: Callable[[], Awaitable[None]], stop: Callable
         loop.add_signal_handler(number, on_signal, number)
     try:
         await start()
+        calm_collector()
         await stopping.wait()
     finally:
         await stop()
@@ -54,6 +56,17 @@ def write_ready_file(
             write_atomically(path, json.dumps(ready) + "\n")
         except OSError as error:
             raise ConfError(f"the ready file {path} can't be written: {error.strerror or error}") from None
+
+
+def calm_collector() -> None:
+    """Make full garbage collections rare: everything waits for them, and they take the longer the more is connected.
+
+    6,000 connections make one of 15 to 27 ms. There is next to nothing for them to find: connections and tables are
+    freed without their help, and what was made while starting stays until the end anyway.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(2_000, 10, 1_000)
 
 
 def allow_many_connections() -> None:

@@ -1,9 +1,11 @@
 """A name server that listens on loopback: its files, its connections, its end."""
 
 import asyncio
+import gc
 import json
 import logging
 import threading
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +18,7 @@ from kourou.net.connection import Connection
 from kourou.net.errors import ConnectFailedError, ConnectionLostError
 from kourou.net.listener import Listener
 from kourou.net.tls import TlsMode, TlsSettings
-from kourou.protocol import conf_text
+from kourou.protocol import conf_text, fastjson
 from kourou.protocol.codes import CommandFlag, RequestCode, ResponseCode
 from kourou.protocol.command import Command
 from kourou.server import nameserver as nameserver_module
@@ -58,9 +60,8 @@ class Peer:
 
     async def members(self, group: str) -> dict[str, str]:
         answer = await self.ask(RequestCode.GET_BROKER_MEMBER_GROUP, clusterName="C", brokerName=group)
-        text = answer.body.decode().replace("{0:", '{"0":').replace("{1:", '{"1":').replace(",1:", ',"1":')
-        found: dict[str, str] = json.loads(text)["brokerMemberGroup"]["brokerAddrs"]
-        return found
+        found = fastjson.loads(answer.body)["brokerMemberGroup"]["brokerAddrs"]
+        return {str(broker_id): address for broker_id, address in found.items()}
 
     async def settings(self) -> dict[str, str]:
         return conf_text.loads((await self.ask(RequestCode.GET_NAMESRV_CONFIG)).body.decode())
@@ -187,6 +188,30 @@ async def test_a_broker_goes_with_its_connection(settings: Settings, peer_of: Co
             return await client.members("a") == {}
 
         await until(is_gone)
+
+
+async def test_connections_are_freed_without_the_garbage_collector(settings: Settings, peer_of: Connect) -> None:
+    """A server makes its collections rare: they must have nothing to do."""
+    gc.collect()
+    gc.disable()
+    try:
+        async with NameServerProcess(settings) as process:
+            peers = [await peer_of(process) for _ in range(20)]
+            for number, peer in enumerate(peers):
+                await peer.register("a", number, f"h:{number}")
+                await peer.put("x")
+            connections = [weakref.ref(connection) for connection in process.listener.connections]
+            assert len(connections) == 20
+            for peer in peers[1:]:
+                peer.connection.abort("killed")
+
+            async def are_gone() -> bool:
+                return await peers[0].members("a") == {"0": "h:0"}
+
+            await until(are_gone)
+            assert sum(connection() is not None for connection in connections) == 1
+    finally:
+        gc.enable()
 
 
 async def test_a_silent_broker_is_cut_off(settings: Settings, peer_of: Connect) -> None:
