@@ -118,6 +118,12 @@ class Target:
         raise AssertionError("the server is gone")
 
     @property
+    def cpu(self) -> float:
+        """Seconds of CPU time that the server has used; other than the clock's, they do not depend on who else runs."""
+        words = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+    @property
     def files(self) -> int:
         """File descriptors that the server has open."""
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
@@ -174,8 +180,8 @@ class Probe:
             raise AssertionError("the ordinary client was not served") from self._failure
 
     def usual(self) -> float:
-        """What nine of ten answers did not take longer than."""
-        return sorted(self.seconds)[len(self.seconds) * 9 // 10]
+        """What half of the answers took at most."""
+        return sorted(self.seconds)[len(self.seconds) // 2]
 
     @property
     def longest(self) -> float:

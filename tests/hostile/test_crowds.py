@@ -130,7 +130,7 @@ def test_peers_that_never_read(what: RequestCode, target: Target, topics: None) 
     """They pipeline requests for as long as these are taken, and never look at an answer."""
     before = target.rss
     request = frame.encode(Command(what, 1, ext={"topic": "topic-with-a-name-of-some-length-7"})) * 50
-    crowd = [Peer(target.port, receive_buffer=4096) for _ in range(20)]
+    crowd = [Peer(target.port, receive_buffer=4096) for _ in range(6)]
     taken = dict.fromkeys(crowd, 0)
     for peer in crowd:
         peer.sock.setblocking(False)
@@ -145,8 +145,9 @@ def test_peers_that_never_read(what: RequestCode, target: Target, topics: None) 
                     assert taken[peer] < 64 * MIB, "requests are taken without end from a peer that does not read"
         target.check()
     grown = target.rss - before
-    assert grown < 20 * 16 * MIB, f"{grown / 20 / MIB:.1f} MiB a connection"
+    assert grown < len(crowd) * 16 * MIB, f"{grown / len(crowd) / MIB:.1f} MiB a connection"
     assert probe.usual() < 0.5
+    assert probe.longest < 10
     # Whoever reads again gets everything, in order.
     crowd[0].sock.settimeout(PATIENCE)
     assert crowd[0].receive().opaque == 1
