@@ -22,40 +22,40 @@ if REQUIRE and SKIP:
     raise SystemExit("KOUROU_REQUIRE_COMPILED and KOUROU_SKIP_COMPILED exclude each other: unset one of them")
 
 
-class OptionalBuild(build_ext):
-    """Leaves out what does not compile, unless the compiled build is demanded."""
+def forget_compiled() -> None:
+    """Compiled modules of an earlier build go: they would win over their sources."""
+    for left in (HERE / "src").rglob("*.so"):
+        left.unlink()
 
-    def build_extension(self, ext: Extension) -> None:
+
+class OptionalBuild(build_ext):
+    """Compiles all modules or none, for they use each other's C types; none is an error only where all are demanded."""
+
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        self.parallel = self.parallel or os.cpu_count()
+
+    def build_extensions(self) -> None:
         try:
-            super().build_extension(ext)
+            super().build_extensions()
         except Exception as error:
             if REQUIRE:
                 raise
-            print(
-                f"kourou: {ext.name} is not compiled ({error}); its plain Python form will run",
-                file=sys.stderr,
-            )
-
-    def _built(self, ext: Extension) -> bool:
-        return Path(self.build_lib, self.get_ext_filename(self.get_ext_fullname(ext.name))).exists()
-
-    def get_outputs(self) -> list[str]:
-        return [path for path in super().get_outputs() if Path(path).exists()]
-
-    def copy_extensions_to_source(self) -> None:
-        self.extensions = [ext for ext in self.extensions if self._built(ext)]
-        super().copy_extensions_to_source()
+            print(f"kourou: not compiled ({error}); plain Python will run", file=sys.stderr)
+            for path in super().get_outputs():
+                Path(path).unlink(missing_ok=True)
+            forget_compiled()
+            self.extensions = []
 
 
 def extensions() -> list[Extension]:
     if SKIP:
-        for left in (HERE / "src").rglob("*.so"):
-            left.unlink()
+        forget_compiled()
         return []
     try:
         from Cython.Build import cythonize
 
-        sources = [Extension(name, [path], extra_compile_args=["-O3"]) for name, path in HOT_MODULES.items()]
+        sources = [Extension(name, [path], extra_compile_args=["-O2", "-g0"]) for name, path in HOT_MODULES.items()]
         return list(cythonize(sources, compiler_directives=DIRECTIVES, build_dir="build/cython", quiet=True))
     except Exception as error:
         if REQUIRE:
