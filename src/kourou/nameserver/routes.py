@@ -224,7 +224,8 @@ class Routes:
         """What to add to the refusal of a registration; None for one that can be accepted."""
         if header.broker_id not in addresses and len(topics) == 1:
             return ""  # one topic is an addition to a registration, which must come first
-        if len(self.live) >= BROKERS_MAX and Member(header.cluster_name, header.broker_addr) not in self.live:
+        is_new = Member(header.cluster_name, header.broker_addr) not in self.live
+        if (is_new and len(self.live) >= BROKERS_MAX) or (not addresses and len(self.brokers) >= BROKERS_MAX):
             return f": {BROKERS_MAX} brokers are registered, the limit"
         if len(self.topics) + len(topics) > TOPICS_MAX:
             new = {config.topic_name for config in topics.values()}.difference(self.topics)
@@ -301,9 +302,9 @@ class Routes:
     ) -> None:
         timeout_ms = header.heartbeat_timeout_millis
         before = self.live.get(member)
-        names = (header.broker_name,)
+        others = () if before is None else before.group_names
         self.live[member] = Live(
-            group_names=names if before is None else tuple(dict.fromkeys(before.group_names + names)),
+            group_names=(header.broker_name, *(name for name in others if self._lists(name, member, header))),
             seen_ms=now_ms,
             timeout_ms=BROKER_TIMEOUT_MS if timeout_ms is None else timeout_ms,
             version=version,
@@ -313,6 +314,11 @@ class Routes:
             led=led,
             removals=self._removals,
         )
+
+    def _lists(self, name: str, member: Member, header: headers.RegisterBroker) -> bool:
+        """Is the member's address in another group than the one that it registers in?"""
+        group = self.brokers.get(name)
+        return name != header.broker_name and group is not None and member.address in group.addresses.values()
 
     def _registered(self, header: headers.RegisterBroker, group: Group, notice: Notice | None) -> Registered:
         """What a slave must know of its master."""

@@ -59,6 +59,9 @@ def test_brokers_beyond_the_limit_are_refused(machine: NameServer, monkeypatch: 
     assert ask(machine, registration("a", "x:1", [])).code == ResponseCode.SYSTEM_ERROR
     assert ask(machine, registration("a", "a:1", [], counter=1)).code == ResponseCode.SUCCESS
     assert len(machine.routes.live) == 2
+    # Nor is changing one's name.
+    assert ask(machine, registration("z", "a:1", [])).code == ResponseCode.SYSTEM_ERROR
+    assert len(machine.routes.brokers) == 2
     machine.step([Gone("c")], 0)
     assert ask(machine, registration("c", "c:1", [])).code == ResponseCode.SUCCESS
 
