@@ -81,9 +81,7 @@ QUEUES = st.builds(MessageQueue, topic=TEXT, broker_name=TEXT, queue_id=st.integ
 
 
 @given(st.dictionaries(QUEUES, OFFSETS, max_size=5), st.floats(0, 1e9))
-def test_tables_with_objects_as_keys_round_trip(
-    table: dict[MessageQueue, bodies.TopicOffset], tps: float
-) -> None:
+def test_tables_with_objects_as_keys_round_trip(table: dict[MessageQueue, bodies.TopicOffset], tps: float) -> None:
     body = bodies.TopicStatsTable(offset_table=table, topic_put_tps=tps)
     assert bodies.TopicStatsTable.decode(body.encode()) == body
 
