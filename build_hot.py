@@ -13,6 +13,7 @@ HOT_MODULES: dict[str, str] = {
     "kourou.store.dispatch": "src/kourou/store/dispatch.py",
     "kourou.store.index": "src/kourou/store/index.py",
     "kourou.store.verify_index": "src/kourou/store/verify_index.py",
+    "kourou.store.verify_log": "src/kourou/store/verify_log.py",
 }
 
 DIRECTIVES: dict[str, object] = {

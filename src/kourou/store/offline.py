@@ -11,7 +11,6 @@ sizes and entries may be wrong in every way, and none of it raises.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -193,36 +192,36 @@ class QueueFiles(Folder):
         """Physical offset, size and code of the tags; None where there are no bytes."""
         at = (number - self._block_first) * ENTRY_SIZE
         if not 0 <= at < len(self._block):
-            at = self._read(number, BLOCK_ENTRIES)
+            self._block, self._block_first = self.block(number)
+            at = (number - self._block_first) * ENTRY_SIZE
         return entry_layout.entry(self._block, at) if at + ENTRY_SIZE <= len(self._block) else None
 
     def entries(self, number: int) -> Iterator[tuple[int, int, int]]:
         """From an entry on, up to the first one that is empty."""
         while True:
-            at = self._read(number, SCANNED_ENTRIES)
-            block = self._block
-            count = (len(block) - at) // ENTRY_SIZE
-            for place in range(at, at + count * ENTRY_SIZE, ENTRY_SIZE):
-                entry = entry_layout.entry(block, place)
+            block, first = self.block(number, SCANNED_ENTRIES)
+            count = first + len(block) // ENTRY_SIZE - number
+            if count <= 0:
+                return
+            for at in range((number - first) * ENTRY_SIZE, len(block) - ENTRY_SIZE + 1, ENTRY_SIZE):
+                entry = entry_layout.entry(block, at)
                 if entry[1] <= 0:
                     return
                 yield entry
-            if count <= 0:
-                return
             number += count
 
-    def _read(self, number: int, count: int) -> int:
-        """Read the block with an entry, and say where in it the entry is. What can't be read is empty."""
-        self._block, self._block_first = b"", 0
+    def block(self, number: int, count: int = BLOCK_ENTRIES) -> tuple[bytes, int]:
+        """The bytes of some entries, this one among them, and the number of the first. None if they can't be read."""
         if self.file_entries == 0 or not self.first <= number < self.end // ENTRY_SIZE:
-            return 0
-        first = number - number % self.file_entries
-        at = (number - first) // count * count
-        size = min(count, self.file_entries - at) * ENTRY_SIZE
-        with suppress(OSError):
-            self._block = self._disk.read_at(self.path(first * ENTRY_SIZE), at * ENTRY_SIZE, size)
-        self._block_first = first + at
-        return (number - self._block_first) * ENTRY_SIZE
+            return b"", number
+        file_first = number - number % self.file_entries
+        first = file_first + (number - file_first) // count * count
+        size = min(count, file_first + self.file_entries - first) * ENTRY_SIZE
+        try:
+            at = (first - file_first) * ENTRY_SIZE
+            return self._disk.read_at(self.path(file_first * ENTRY_SIZE), at, size), first
+        except OSError:
+            return b"", number
 
 
 class IndexView:

@@ -2,7 +2,7 @@
 
     1. small files   checkpoint, config/*.json, names and sizes of segments
     2. queues        their entries ascend in the log
-    3. the log       every record: CRC, sizes, position; and the entry that its queue has for it
+    3. the log       every record: CRC, sizes, position; and the entry that its queue has for it: verify_log.py
     4. queues again  entries that no record has asked for
     5. the index     chains, slots, and the keys of the records: verify_index.py
 
@@ -14,31 +14,25 @@ entries than theirs.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from kourou.protocol.codes import TRANSACTION_MASK, SysFlag
-from kourou.protocol.record import RECORD_CRC_SIZE, CorruptRecordError, Found, Scanner, check_record_crc
+from kourou.protocol.record import Found, Scanner
 from kourou.store import metadata
 from kourou.store.consume_queue import BLANK_SIZE, ENTRY_SIZE
 from kourou.store.dispatch import SCHEDULE_TOPIC
 from kourou.store.errors import BadStoreError
 from kourou.store.metadata import MetadataFile
 from kourou.store.offline import IndexView, QueueFiles, StoreFiles
-from kourou.store.torn import is_torn
 from kourou.store.verify_index import IndexCheck
+from kourou.store.verify_log import LogCheck, QueueCheck
 
 LIGHT_TOPIC_PREFIX: Final = "%LMQ%"
 """Queues of such topics have entries for records of other topics."""
 
-_PROGRESS_STEP: Final = 4096
-_RECORD: Final = int(Found.RECORD)
-_TRANSACTION: Final = int(TRANSACTION_MASK)
-_ROLLBACK: Final = int(SysFlag.TRANSACTION_ROLLBACK)
-_PREPARED: Final = int(SysFlag.TRANSACTION_PREPARED)
-_RECORD_CRC: Final = b"__CRC32#\x01"
 _EXT_ADDRESS_MAX: Final = -(2**31) - 1  # a code of tags below that is the address of an extension unit
 _KINDS: Final = (
     metadata.TOPICS,
@@ -86,37 +80,6 @@ class Report(msgspec.Struct):
     notes: list[Finding] = []
 
 
-class QueueCheck:
-    """What is learned about one queue."""
-
-    __slots__ = ("asked_end", "end", "entry", "files", "first_physical", "light", "live", "matched", "max_physical")
-
-    def __init__(self, files: QueueFiles) -> None:
-        self.files = files
-        self.entry = files.entry
-        self.light = files.topic.startswith(LIGHT_TOPIC_PREFIX)
-        self.end = files.first  # the number of the first empty entry
-        self.live = 0  # entries of records in the log
-        self.first_physical: int | None = None  # where the first of these records is
-        self.max_physical = 0  # where the last one ends
-        self.matched = 0  # entries that their records have asked for
-        self.asked_end = 0  # behind the last of them
-
-    def scan(self, log_start: int) -> Iterator[tuple[int, str]]:
-        """Count the entries; numbers of those that do not hold, and why."""
-        for physical_offset, size, _ in self.files.entries(self.end):
-            if physical_offset < self.max_physical:
-                yield self.end, f"it points to {physical_offset}, the record before it ends at {self.max_physical}"
-            if size != BLANK_SIZE:
-                if physical_offset >= log_start:
-                    self.live += 1
-                    if self.first_physical is None:
-                        self.first_physical = physical_offset
-                physical_offset += size
-            self.max_physical = max(self.max_physical, physical_offset)
-            self.end += 1
-
-
 @dataclass(slots=True)
 class _Run:
     """Entries one after the other with the same trouble, told as one."""
@@ -137,17 +100,14 @@ class Verifier:
     on_finding: Callable[[Finding], None] | None = None
     on_progress: Progress | None = None
     report: Report = field(init=False)
-    _queues: dict[tuple[bytes, int], QueueCheck] = field(default_factory=dict)
+    _queues: dict[bytes, dict[int, QueueCheck]] = field(default_factory=dict)  # by topic and id
+    _log: LogCheck = field(init=False)
     _runs: dict[QueueCheck, _Run] = field(default_factory=dict)
     _homeless: dict[bytes, list[int]] = field(default_factory=dict)  # topics without queues: records, first place
     _superseded: dict[str, int] = field(default_factory=dict)  # records of topics that were made again
     _pending: list[int] = field(default_factory=lambda: [0, 0])  # records without entries yet, first place
-    _times_back: list[int] = field(default_factory=lambda: [0, 0])
     _batch_topics: frozenset[bytes] = frozenset()
     _topics: frozenset[str] | None = None  # those that the broker knows; None: nobody can tell
-    _last_ms: int = 0
-    _keys: int = 0  # of records that the index should know
-    _index_span: tuple[int, int] = (0, -1)
 
     def __post_init__(self) -> None:
         self.report = Report(str(self.files.paths.root), self.files.is_clean)
@@ -167,8 +127,8 @@ class Verifier:
             self._say(path, None, text)
         self._scan_queues()
         index = self.files.index_files()
-        if index:
-            self._index_span = (index[0].begin_physical, max(view.end_physical for view in index))
+        index_to = max((view.end_physical for view in index), default=-1)
+        self._log = LogCheck(self._queues, index[0].begin_physical if index else 0, index_to, self)
         self._walk()
         self._look_at_checkpoint()
         self._tell_about_records()
@@ -183,6 +143,9 @@ class Verifier:
         (self.report.problems if problem else self.report.notes).append(finding)
         if self.on_finding is not None:
             self.on_finding(finding)
+
+    def _say_of(self, path: Path, offset: int, text: str, problem: bool) -> None:
+        self._say(path, offset, text, problem=problem)
 
     def _progress(self, what: str, done: int, total: int) -> None:
         if self.on_progress is not None:
@@ -221,10 +184,9 @@ class Verifier:
             return
         if checkpoint.problem:
             self._say(path, 0, checkpoint.problem)
-        if checkpoint.physical_ms > self._last_ms and not self.live:
-            text = (
-                f"records up to {checkpoint.physical_ms} ms were safe, and the newest in the log is of {self._last_ms}"
-            )
+        if checkpoint.physical_ms > self._log.last_ms and not self.live:
+            newest = f"the newest in the log is of {self._log.last_ms} ms"
+            text = f"records up to {checkpoint.physical_ms} ms were safe, and {newest}"
             self._say(path, 0, text)
         if checkpoint.logical_physical > report.log_end and not self.live:
             text = f"the log was safe up to {checkpoint.logical_physical}, and ends at {report.log_end}"
@@ -242,9 +204,12 @@ class Verifier:
             check = QueueCheck(files)
             for entry, why in check.scan(self.report.log_start):
                 self._say(*self._place(files, entry), f"entry {entry}: {why}")
-            self._queues[topic.encode("utf-8", "surrogateescape"), queue_id] = check
+            self._queues.setdefault(topic.encode("utf-8", "surrogateescape"), {})[queue_id] = check
             self.report.entries += check.end - files.first
         self.report.queues = len(names)
+
+    def _all_queues(self) -> Iterator[QueueCheck]:
+        return (queue for queues in self._queues.values() for queue in queues.values())
 
     @staticmethod
     def _place(files: QueueFiles, entry: int) -> tuple[Path, int]:
@@ -264,9 +229,10 @@ class Verifier:
             if scanner is None:  # what is missing was said already
                 at = base + log.file_size
                 continue
-            found = self._check_records(scanner, log.view(base))
+            found = self._log.run(scanner, log.view(base))
             self.report.log_bytes += scanner.at - (at - base)
             at = base + log.file_size if found == Found.FILLER else self._stopped(scanner, found, base)
+        self.report.records = self._log.records
         for queue in list(self._runs):
             self._end_run(queue)
 
@@ -293,67 +259,23 @@ class Verifier:
         log = self.files.log
         return any(bytes(log.view(s.start)[:8]).strip(b"\0") for s in log.segments if s.start >= start)
 
-    def _check_records(self, scanner: Scanner, view: memoryview) -> int:
-        """Records up to something else: what that is."""
-        queues, (index_from, index_to) = self._queues, self._index_span
-        log_start, total = self.report.log_start, self.files.log.end - self.report.log_start
-        last_ms, count = self._last_ms, self.report.records
-        found = scanner.step()
-        while found == _RECORD:
-            scanner.find_keys()
-            physical, topic = scanner.physical_offset, scanner.topic
-            kind = scanner.sys_flag & _TRANSACTION
-            if kind != _PREPARED and kind != _ROLLBACK:
-                queue = queues.get((topic, scanner.queue_id))
-                entry = (physical, scanner.size, scanner.tags_hash)
-                number = scanner.queue_offset
-                if queue is None:
-                    self._without_queue(scanner)
-                elif queue.entry(number) == entry:
-                    queue.matched += 1
-                    queue.asked_end = number + 1
-                else:
-                    self._mismatch(queue, number, *entry)
-            if index_from <= physical <= index_to and kind != _ROLLBACK:
-                self._keys += scanner.unique_key_size > 0
-                if scanner.keys_size:
-                    self._keys += sum(1 for key in scanner.keys.split(b" ") if key)
-            self._check_rest(scanner, view, topic)
-            if scanner.stored_ms < last_ms:
-                self._times_back[1] = self._times_back[1] if self._times_back[0] else physical
-                self._times_back[0] += 1
-            last_ms = scanner.stored_ms
-            count += 1
-            if count % _PROGRESS_STEP == 0:
-                self._progress("log", physical - log_start, total)
-            found = scanner.step()
-        self._last_ms, self.report.records = last_ms, count
-        return found
+    # ── What the walk tells us ────────────────────────────────────────────────────────────────────────────────────
 
-    def _check_rest(self, scanner: Scanner, view: memoryview, topic: bytes) -> None:
-        """What the CRC of the body says nothing about."""
-        properties = bytes(view[scanner.properties_at : scanner.next_at])
-        text = ""
-        if properties.startswith(_RECORD_CRC, -RECORD_CRC_SIZE):
-            try:
-                check_record_crc(view, scanner.at)
-            except CorruptRecordError as error:
-                text = error.reason
-        elif (0 in properties or 0 in topic) and is_torn(view, scanner):
-            text = "part of its topic or properties is missing"
-        if text:
-            base = scanner.physical_offset - scanner.at
-            self._say(self.files.log.path(base), scanner.at, f"the record of {scanner.size} bytes: {text}")
+    def reached(self, physical: int) -> None:
+        log = self.files.log
+        self._progress("log", physical - log.start, log.end - log.start)
 
-    # ── Records whose entries are not as expected ─────────────────────────────────────────────────────────────────
+    def torn(self, scanner: Scanner, why: str) -> None:
+        base = scanner.physical_offset - scanner.at
+        self._say(self.files.log.path(base), scanner.at, f"the record of {scanner.size} bytes: {why}")
 
-    def _without_queue(self, scanner: Scanner) -> None:
+    def without_queue(self, scanner: Scanner) -> None:
         topic = scanner.topic
         if topic not in self._batch_topics:
             self._homeless.setdefault(topic, [0, scanner.physical_offset])[0] += 1
 
-    def _mismatch(self, queue: QueueCheck, number: int, physical: int, size: int, tags_code: int) -> None:
-        found = queue.entry(number)
+    def mismatch(self, queue: QueueCheck, number: int, physical: int, size: int, tags_code: int) -> None:
+        found = queue.files.entry(number)
         if found is not None and found[0] == physical and found[1] > 0:
             queue.matched += 1
             queue.asked_end = number + 1
@@ -363,7 +285,7 @@ class Verifier:
             elif found[2] != tags_code and not has_other_tags:
                 self._trouble(queue, "tags", number, physical, f"{found[2]} where they are {tags_code}")
             return
-        is_older = queue.first_physical is not None and physical < queue.first_physical
+        is_older = physical < queue.first_physical
         if is_older and number >= queue.files.first:
             self._superseded[queue.files.topic] = self._superseded.get(queue.files.topic, 0) + 1
         elif found is None or found[1] <= 0:
@@ -409,7 +331,7 @@ class Verifier:
             if self._topics is not None and name not in self._topics:
                 text = f"{count} records of a topic that was deleted, the first at log offset {physical}"
                 self._say(path, None, text, problem=False)
-            elif self.lenient and physical >= max((q.max_physical for q in self._queues.values()), default=0):
+            elif self.lenient and physical >= max((queue.max_physical for queue in self._all_queues()), default=0):
                 self._note_pending(count, physical)
             else:
                 self._say(path, None, f"{count} records have no queue, the first at log offset {physical}")
@@ -420,7 +342,7 @@ class Verifier:
         if count:
             text = f"{count} records have no entries yet, the first at log offset {physical}: the next start sees to it"
             self._say(self.files.paths.queues, None, text, problem=False)
-        count, physical = self._times_back
+        count, physical = self._log.times_back, self._log.first_back
         if count:
             text = f"store times go back {count} times, first at log offset {physical}: searching by time is inexact"
             self._say(self.files.paths.commit_log, None, text, problem=False)
@@ -428,7 +350,7 @@ class Verifier:
     # ── Entries that no record has asked for ──────────────────────────────────────────────────────────────────────
 
     def _check_unmatched(self) -> None:
-        for queue in self._queues.values():
+        for queue in self._all_queues():
             if queue.asked_end > queue.end and not self.live:
                 text = f"entry {queue.end}: empty, though there are entries behind it up to {queue.asked_end - 1}"
                 self._say(*self._place(queue.files, queue.end), text)
@@ -458,7 +380,11 @@ class Verifier:
             return ""  # said during the walk
         topic = scanner.topic.decode("utf-8", "surrogateescape")
         found = (topic, scanner.queue_id, scanner.queue_offset)
-        if queue.light or found == (queue.files.topic, queue.files.queue_id, number):
+        if queue.files.topic.startswith(LIGHT_TOPIC_PREFIX) or found == (
+            queue.files.topic,
+            queue.files.queue_id,
+            number,
+        ):
             return ""
         return f"there is message {found[2]} of queue {found[1]} of {topic}"
 
@@ -469,9 +395,8 @@ class Verifier:
         report.index_files = len(index)
         check = IndexCheck(self.files.log, report.log_start, report.log_end, self.lenient)
         for view in index:
-            for offset, text, is_problem in check.run(view, self._progress):
-                self._say(view.path, offset, text, problem=is_problem)
+            check.run(view, partial(self._say_of, view.path), self._progress)
         report.index_entries = check.entries
-        if check.in_log < self._keys:
-            text = f"{self._keys - check.in_log} keys of records that it should know are not in it"
+        if check.in_log < self._log.keys:
+            text = f"{self._log.keys - check.in_log} keys of records that it should know are not in it"
             self._say(self.files.paths.index, None, text, problem=not self.lenient)

@@ -17,12 +17,18 @@ from kourou.store.consume_queue import ENTRY_SIZE
 from kourou.store.index import HEADER_SIZE, SLOT_SIZE
 from kourou.store.offline import IndexView, LogFiles
 
-_PROGRESS_STEP: Final = 4096
+PROGRESS_STEP: Final = 4096
 
+# Under names that verify_index.pxd makes C constants.
+_STEP = PROGRESS_STEP
+_ENTRY = ENTRY_SIZE
 _NOT_ASCII = entry_layout.NOT_ASCII
 
 Trouble = tuple[int, str, bool]
 """Where in the file, what, and whether it is a problem."""
+
+Say = Callable[[int, str, bool], None]
+"""Hears of a trouble."""
 
 
 class IndexCheck:
@@ -38,39 +44,45 @@ class IndexCheck:
         self._known = -1  # the record whose hashes are at hand
         self._hashes: list[int] = []
 
-    def run(self, view: IndexView, progress: Callable[[str, int, int], None]) -> Iterator[Trouble]:
-        """What is wrong with a file."""
+    def run(self, view: IndexView, say: Say, progress: Callable[[str, int, int], None]) -> None:
+        """Say what is wrong with a file."""
         if view.problem is not None:
-            yield 0, view.problem, True
+            say(0, view.problem, True)
             return
-        newest = array("i", bytes(view.slot_count * SLOT_SIZE))
+        data, count, entries_at, slot_count = view.view, view.count, view.entries_at, view.slot_count
+        slots = array("i", bytes(slot_count * SLOT_SIZE))
+        newest = memoryview(slots)
         last_physical, used = -1, 0
-        for number in range(1, view.count):
-            if number % _PROGRESS_STEP == 0:
-                progress(f"index {view.path.name}", number, view.count)
-            hash_, physical, seconds, before = view.entry(number)
-            at = view.entries_at + number * ENTRY_SIZE
+        for number in range(1, count):
+            if number % _STEP == 0:
+                progress(f"index {view.path.name}", number, count)
+            at = entries_at + number * _ENTRY
+            hash_, physical, seconds, before = entry_layout.index_entry(data, at)
             if hash_ < 0 or physical < 0 or seconds < 0:
-                yield at, f"entry {number}: hash {hash_}, log offset {physical}, {seconds} s make no sense", True
+                say(at, f"entry {number}: hash {hash_}, log offset {physical}, {seconds} s make no sense", True)
                 continue
-            slot = hash_ % view.slot_count
-            used += newest[slot] == 0
+            slot = hash_ % slot_count
+            if newest[slot] == 0:
+                used += 1
             if before != newest[slot]:
-                yield at, f"entry {number}: the one before it in its slot is {newest[slot]}, not {before}", True
+                say(at, f"entry {number}: the one before it in its slot is {newest[slot]}, not {before}", True)
             newest[slot] = number
             if physical < last_physical:
-                yield at, f"entry {number}: log offset {physical} after {last_physical}", True
+                say(at, f"entry {number}: log offset {physical} after {last_physical}", True)
             last_physical = physical
             if physical >= self._log_start:
                 if physical != self._known:
-                    self._known, self._hashes = physical, self._hashes_at(physical)
+                    self._known = physical
+                    self._hashes = self._hashes_at(physical)
                 if hash_ in self._hashes:
                     self.in_log += 1
                 elif hash_ != self._tags_hash_at(physical):
-                    yield self._wrong_record(number, at, physical)
-        self.entries += view.count - 1
-        yield from self._check_header(view, last_physical, used)
-        yield from self._check_slots(view, newest)
+                    say(*self._wrong_record(number, at, physical))
+        self.entries += count - 1
+        for trouble in self._check_header(view, last_physical, used):
+            say(*trouble)
+        for trouble in self._check_slots(view, slots):
+            say(*trouble)
 
     def _wrong_record(self, number: int, at: int, physical: int) -> Trouble:
         if physical >= self._log_end:
