@@ -484,17 +484,17 @@ class Index:
             self._find_last()
         return count
 
-    def expire(self, log_start: int) -> int:
-        """Records before this offset are gone: remove files that know of no others, never the last. How many went.
+    def expire(self, log_start: int) -> list[Path]:
+        """Records before this offset are gone: files that know of no others are no part of this any more.
 
-        Raises OSError.
+        Never the last one. Removing them is left to the caller: they are large, and that takes its time.
         """
-        count = 0
+        gone: list[Path] = []
         while len(self._files) > 1 and self._files[0].end_physical < log_start:
-            self._files[0].remove()
-            self._files.pop(0)
-            count += 1
-        return count
+            file = self._files.pop(0)
+            file.close()
+            gone.append(file.path)
+        return gone
 
     def remove_all(self) -> None:
         """Remove the index with its folder. Raises OSError."""

@@ -12,8 +12,8 @@ written until there is room again, while reading goes on. Queues and index follo
 that are gone goes, too, and the first offsets of queues move.
 
 `Retention` decides, and knows neither clock nor disk. `Cleaner` carries it out on the files of a store. The log moves
-its start at once, and a worker removes the files: removing 1 GiB takes half a second on an ordinary disk. A slice that
-a reader still holds keeps its mapping, and so its bytes.
+its start at once, and a worker removes the large files: 1 GiB takes half a second on an ordinary disk. A slice that a
+reader still holds keeps its mapping, and so its bytes.
 
 How old is a segment? Apache's broker asks the file system when the file was last modified. For a mapped file that is
 no more than a hint: on ext4 the time moves when a clean page becomes dirty, on tmpfs only when a page is first touched;
@@ -165,7 +165,7 @@ class Cleaner:
         self._due_ms = now_ms
         self._removing_from_ms = now_ms + START_DELAY_MS
         self._job: RemoveFiles | None = None
-        self._left: list[Path] = []  # segments that are no part of the log any more, but could not be removed
+        self._left: list[Path] = []  # files that are no part of the store any more, but could not be removed
         self._behind: deque[tuple[str, int]] = deque()  # queues that have not followed the log yet
 
     def request(self) -> None:
@@ -199,7 +199,7 @@ class Cleaner:
         self._job = None
         self._left = job.paths
         if job.error is not None:
-            log.error("segments could not be removed, it is tried again: %s", job.error)
+            log.error("files could not be removed, it is tried again: %s", job.error)
 
     def _decide(self, now_ms: int, keep_from: int) -> Decision:
         used_ratio = self._used_ratio()
@@ -246,17 +246,11 @@ class Cleaner:
             log.info("%d segments before offset %d go: %s", len(paths), segments.start, decision.why)
             self._queues.log_start = segments.start
             self._behind = deque(self._queues.names_by_use())
-            self._expire_index(segments.start)
+            if self._index is not None:
+                paths += self._index.expire(segments.start)
         return paths
 
     # ── What follows the log ──────────────────────────────────────────────────────────────────────────────────────
-
-    def _expire_index(self, log_start: int) -> None:
-        try:
-            if self._index is not None:
-                self._index.expire(log_start)
-        except OSError as error:
-            log.error("the index does not follow the log: %s", error)
 
     def _follow(self) -> None:
         """Some of the queues; those in use come first."""

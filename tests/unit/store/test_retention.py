@@ -302,6 +302,7 @@ def test_old_segments_go_and_queues_and_index_follow(shop: Shop) -> None:
     assert shop.queue_files() == [60]
     assert store.index is not None
     assert len(store.index.names) < index_files
+    assert sorted(shop.disk.files(shop.root / "index")) == store.index.names
     assert not store.reader.query("orders", "k3", 64, 0, 2**60).records[1:]
 
 
