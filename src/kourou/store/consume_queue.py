@@ -129,7 +129,9 @@ class ConsumeQueue:
         self._segments = segments
         self._log_start = log_start
         entries = _Entries(self._disk, segments)
-        self._ends_at(self._find_end(entries), entries)
+        end = self._find_end(entries)
+        self._clean = end
+        self._ends_at(end, entries)
 
     def _files(self) -> Segments:
         assert self._segments is not None, f"queue {self.queue_id} of {self.topic} is not open"
@@ -150,7 +152,8 @@ class ConsumeQueue:
     def _ends_at(self, end: int, entries: "_Entries") -> None:
         """The queue ends here: everything else follows from it."""
         first = self._files().start // ENTRY_SIZE
-        self.end = self.next_offset = self._clean = end
+        self.end = self.next_offset = end
+        self._clean = min(self._clean, end)
         self.max_physical = entries.physical_end(end - 1) if end > first else 0
         self.start = self._find_start(first, entries)
 
@@ -221,7 +224,8 @@ class ConsumeQueue:
             self._make_room(self.end)
             count = min(queue_offset, self._room) - self.end
             self._files().slice(self.end * ENTRY_SIZE, count * ENTRY_SIZE)[:] = bytes(blank) * count
-            if self.start == self.end:
+            # As it is found again: blanks count as what is at their offset, and at 0 as nothing.
+            if self.start == self.end and (self.max_physical < self._log_start or self.max_physical == 0):
                 self.start += count
             self.end += count
 
@@ -312,25 +316,31 @@ class ConsumeQueue:
         everything was synced long ago. An entry may be torn so that it still looks well. Whoever wants to be sure gives
         the offset up to which records were dispatched and synced, and dispatches the rest again. Raises OSError.
         """
-        segments = self._files()
-        if not len(segments):
+        if not len(self._files()):
             return 0
-        entries = _Entries(self._disk, segments)
         before = self.end
-        number = max(0, len(segments) - _RECOVERED_FILES)
-        while number > 0 and not self._holds_before(number, entries, log_end):
-            number -= 1
-        starts = segments.starts
-        low = starts[number] // ENTRY_SIZE
-        end = self._scan(low, entries.physical_end(low - 1) if number else 0, log_end)
+        low, physical_end = self._first_doubtful(log_end)
+        end = self._scan(low, physical_end, log_end)
         self._cut(end)
         return max(0, before - end)
 
-    def _holds_before(self, number: int, entries: "_Entries", log_end: int) -> bool:
-        """Does the file before the n-th one end in an entry that holds?"""
-        last = self._files().starts[number] // ENTRY_SIZE - 1
-        physical_offset, size, _ = entries.read(last)
-        return physical_offset >= 0 and size > 0 and entries.physical_end(last) <= log_end
+    def _first_doubtful(self, log_end: int) -> tuple[int, int]:
+        """The first entry of the file from which on all are to be looked at, and where the record before it ends.
+
+        Up to there, the files hold as far as their first and last entries show it.
+        """
+        segments = self._files()
+        entries = _Entries(self._disk, segments)
+        low, physical_end = segments.start // ENTRY_SIZE, 0
+        for _ in range(len(segments) - _RECOVERED_FILES):
+            after = low + self._file_entries
+            last_end = physical_end
+            for number in sorted({low, after - 1, after}):
+                good, last_end = _count_good(entries.raw(number), 1, last_end, log_end)
+                if not good:
+                    return low, physical_end
+            low, physical_end = after, entries.physical_end(after - 1)
+        return low, physical_end
 
     def _scan(self, low: int, physical_end: int, log_end: int) -> int:
         """The first entry from `low` on that does not hold. `physical_end` is that of the entry before."""
@@ -431,6 +441,15 @@ class _Entries:
         self._to = 0
 
     def read(self, number: int) -> tuple[int, int, int]:
+        at = self._place(number)  # and reads the block, if need be
+        return entry_layout.entry(self._data, at)
+
+    def raw(self, number: int) -> bytes:
+        at = self._place(number)
+        return self._data[at : at + ENTRY_SIZE]
+
+    def _place(self, number: int) -> int:
+        """Where in the block that is read an entry stands."""
         if not self._from <= number < self._to:
             file_size = self._segments.file_size
             position = number * ENTRY_SIZE
@@ -440,7 +459,7 @@ class _Entries:
             self._data = self._disk.read_at(self._segments.path(position - at), block, size)
             self._from = (position - at + block) // ENTRY_SIZE
             self._to = self._from + len(self._data) // ENTRY_SIZE
-        return entry_layout.entry(self._data, (number - self._from) * ENTRY_SIZE)
+        return (number - self._from) * ENTRY_SIZE
 
     def size(self, number: int) -> int:
         return self.read(number)[1]

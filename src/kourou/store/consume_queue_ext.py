@@ -82,6 +82,7 @@ class ConsumeQueueExt:
             unit = self.read(newest)
             offset = newest - _BASE
             end = offset + unit.size if unit is not None else self._after_file_of(offset)
+        self._clean = end
         self._cut(end)
 
     def _after_file_of(self, offset: int) -> int:
@@ -172,7 +173,8 @@ class ConsumeQueueExt:
         segments.remove_from(max(end, segments.start + 1) if end <= segments.end else 0)
         if segments.holds(end):
             zero_tail(self._disk, segments.file(end), end % segments.file_size)
-        self.end = self._clean = end
+        self.end = end
+        self._clean = min(self._clean, end)
         self._room = 0
 
     def expire(self, oldest: int) -> int:

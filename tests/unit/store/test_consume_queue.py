@@ -456,6 +456,18 @@ def test_recovery_goes_back_to_a_file_that_was_lost(open_queue: Open, disk: Disk
     assert state(queue) == (0, lost, lost, lost * SIZE)
 
 
+def test_recovery_is_not_led_on_by_a_torn_entry(open_queue: Open, disk: Disk, folder: Path) -> None:
+    """The third of six files was lost but for its last entry, of which half is left: it speaks of an old record."""
+    queue = open_queue()
+    fill(queue, 5500)
+    queue.close()
+    overwrite(disk, folder, 2000, EMPTY * (ENTRIES - 1))
+    overwrite(disk, folder, 2999, entry_bytes(10 * SIZE, SIZE, 0))
+    queue = open_queue()
+    queue.recover(5500 * SIZE)
+    assert state(queue) == (0, 2000, 2000, 2000 * SIZE)
+
+
 @pytest.mark.parametrize("stale", [103, 110, 500, 999])
 def test_what_is_left_far_behind_the_end_goes(open_queue: Open, disk: Disk, folder: Path, stale: int) -> None:
     """A crash may keep a later page and lose those before it: a search for the end would fall for it."""
@@ -577,6 +589,16 @@ def test_files_to_sync(open_queue: Open, folder: Path) -> None:
     assert [file.path for file in queue.dirty_files()] == [folder / f"{40_000:020}"]
     queue.close()
     assert open_queue().dirty_files() == []
+
+
+def test_what_is_left_by_a_cut_is_still_to_be_synced(open_queue: Open, folder: Path) -> None:
+    queue = open_queue()
+    fill(queue, 1500)
+    queue.truncate(300 * SIZE)
+    assert [file.path for file in queue.dirty_files()] == [folder / f"{0:020}"]
+    fill(queue, 100)
+    queue.truncate(350 * SIZE)
+    assert queue.dirty_bytes == 50 * ENTRY_SIZE
 
 
 def test_blanks_are_to_be_synced_too(open_queue: Open) -> None:
