@@ -9,6 +9,7 @@ import sys
 import time
 import traceback
 
+from .store_faults import FaultyRun
 from .store_run import Run
 
 
@@ -19,13 +20,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="only this one")
     parser.add_argument("--images", type=int, default=1, help="of each side of each boundary; 0: no crashes there")
     parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--faults", action="store_true", help="on a disk that fails")
     parser.add_argument("--trace", action="store_true", help="say what a run that fails has done")
     parser.add_argument("--keep-going", action="store_true", help="after a failure")
     options = parser.parse_args()
     seeds = [options.seed] if options.seed is not None else range(options.first, options.first + options.seeds)
     failed, boundaries, checked, begin = [], 0, 0, time.monotonic()
     for seed in seeds:
-        run = Run(seed, options.images, options.steps)
+        run = (FaultyRun if options.faults else Run)(seed, options.images, options.steps)
         try:
             run.run()
         except Exception:

@@ -38,6 +38,7 @@ class Model:
 
     file_size: int
     store_host: bytes
+    sealed: bool = False  # each record ends in a CRC over all of it
     image: bytearray = field(default_factory=bytearray)  # the whole log, fillers included
     records: list[Record] = field(default_factory=list)
     ends: list[int] = field(default_factory=lambda: [0])  # where the log may end: behind records and fillers
@@ -45,6 +46,7 @@ class Model:
     stored_ms: int = 0
     safe: int = 0  # what is before it survives everything
     gone: int = 0  # what is before it was removed, or may have been
+    removed: dict[QueueName, int] = field(default_factory=dict)  # so are the queue's entries of records before there
 
     @property
     def end(self) -> int:
@@ -98,12 +100,10 @@ class Model:
             self.ends.append(self.end)
 
     def _bytes(self, message: NewMessage, queue_offset: int, offset: int) -> bytes:
-        properties = message.properties
-        sealed = self._grown(message) > 0
-        if sealed:
-            properties += bytes(self._grown(message))
-            if not message.properties.endswith(b"\2"):
-                properties = message.properties + b"\2" + bytes(20)
+        grown = self._grown(message)
+        properties = message.properties + bytes(grown)
+        if grown == 21:
+            properties = message.properties + b"\2" + bytes(20)
         content = encode_record(
             topic=message.topic,
             body=message.body,
@@ -120,14 +120,13 @@ class Model:
             reconsume_times=message.reconsume_times,
             prepared_offset=message.prepared_offset,
         )
-        return content[:-20] + crc_property(content[:-20]) if sealed else content
+        return content[:-20] + crc_property(content[:-20]) if grown else content
 
-    @staticmethod
-    def _grown(message: NewMessage) -> int:
-        """How much longer properties with zeros become: a CRC over the whole record is put behind them."""
-        if b"\0" not in message.properties:
+    def _grown(self, message: NewMessage) -> int:
+        """How much longer properties become when a CRC over the whole record is put behind them."""
+        if not self.sealed and b"\0" not in message.properties:
             return 0
-        return 20 if message.properties.endswith(b"\2") else 21
+        return 21 if message.properties and not message.properties.endswith(b"\2") else 20
 
     # ── Losing ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -145,13 +144,26 @@ class Model:
 
     # ── Questions ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def queues(self, end: int) -> dict[QueueName, list[Record]]:
-        """The records of each queue, of a log that ends there."""
-        found: dict[QueueName, list[Record]] = defaultdict(list)
+    def queues(self, end: int) -> dict[QueueName, dict[int, Record]]:
+        """The records of each queue by their place in it, of a log that ends there.
+
+        A queue that was removed and made again begins with 0 again.
+        """
+        found: dict[QueueName, dict[int, Record]] = defaultdict(dict)
         for record in self.records:
             if record.queue_offset is not None and record.end <= end:
-                found[record.queue].append(record)
+                if record.queue_offset == 0:
+                    found[record.queue] = {}
+                found[record.queue][record.queue_offset] = record
         return found
+
+    def must_stay(self, record: Record) -> bool:
+        """Is nobody allowed to have removed the record, or its entry?"""
+        return record.offset >= max(self.gone, self.removed.get(record.queue, 0))
+
+    def remove_topic(self, topic: str) -> None:
+        for queue in {record.queue for record in self.records if record.queue[0] == topic}:
+            self.removed[queue] = self.end
 
     def offsets_by_key(self, start: int, end: int) -> dict[tuple[str, str], list[int]]:
         """Which records of this stretch an index finds by topic and key; also those of keys with the same hash."""

@@ -32,6 +32,14 @@ def file_time(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y%m%d%H%M%S%f")[:17]
 
 
+def take_over_numbers(store: Store, model: Model) -> None:
+    """A queue all of whose records may be gone goes on where the store says, which has perhaps forgotten it."""
+    for name, records in model.queues(model.end).items():
+        if not any(map(model.must_stay, records.values())):
+            queue = store.queues.get(*name)
+            model.next_offsets[name] = 0 if queue is None else queue.next_offset
+
+
 class ObservedDisk(SimulatedDisk):
     """Tells somebody about every boundary, right before its effect and right after."""
 
@@ -53,6 +61,16 @@ class ObservedDisk(SimulatedDisk):
             return self.crash()
         finally:
             self.random = mine
+
+    @contextmanager
+    def at_rest(self) -> Iterator[None]:
+        """No faults for a while, and nobody watches."""
+        kept = self._faults, self._chances, self.read_only, self.capacity, self.on_boundary
+        self._faults, self._chances, self.read_only, self.capacity, self.on_boundary = [], {}, False, None, None
+        try:
+            yield
+        finally:
+            self._faults, self._chances, self.read_only, self.capacity, self.on_boundary = kept
 
     @classmethod
     def after(cls, disk: SimulatedDisk) -> "ObservedDisk":
@@ -93,16 +111,21 @@ class Run:
             index_slots=random.choice((4, 16)),
             index_entries=random.choice((16, 64)),
             max_body_size=3000,
+            record_crc=random.random() < 0.4,
             flush_mode=random.choice((FlushMode.SYNC, FlushMode.ASYNC)),
             flush_interval_ms=10,
             flush_least_pages=random.choice((0, 1)),
             queue_flush_interval_ms=random.choice((0, 20)),
             queue_flush_least_pages=0,
+            reserved_hours=1,
+            delete_when="04",
         )
         self.host = V6 if random.random() < 0.3 else V4
-        self.model = Model(self.settings.commit_log_file_size, self.host)
+        self.model = Model(self.settings.commit_log_file_size, self.host, self.settings.record_crc)
         self.messages = Messages(random, self.settings.commit_log_file_size)
         self.disk = ObservedDisk(random)
+        # A half-written sector may change fields that only a CRC over the whole record covers.
+        self.disk.tears = self.settings.record_crc
 
     def run(self) -> None:
         """The whole life."""
@@ -119,23 +142,27 @@ class Run:
         random = self.random
         self.now_ms += random.choice((0, 0, 0, 1, 30, 30, 700, 4000))
         self.disk.now_ms = self.now_ms
-        action = random.choices(
-            (
-                self.append,
-                self.dispatch,
-                self.ask_for_jobs,
-                self.run_job,
-                self.give_back,
-                self.flush,
-                self.read,
-                self.write_back,
-                self.restart,
-                self.kill,
-                self.crash,
-            ),
-            (30, 12, 14, 14, 14, 2, 3, 3, 2, 2, 2),
-        )[0]
+        choices = self.choices()
+        action: Callable[[], None] = getattr(self, random.choices(list(choices), list(choices.values()))[0])
         action()
+
+    def choices(self) -> dict[str, int]:
+        """What may happen next, and how often it does."""
+        return {
+            "append": 30,
+            "dispatch": 12,
+            "ask_for_jobs": 14,
+            "run_job": 14,
+            "give_back": 14,
+            "flush": 2,
+            "read": 3,
+            "write_back": 3,
+            "expire": 2,
+            "remove_topic": 1,
+            "restart": 2,
+            "kill": 2,
+            "crash": 2,
+        }
 
     def note(self, text: str) -> None:
         self.trace.append(f"{self.now_ms - BEGIN_MS} {text}")
@@ -143,9 +170,11 @@ class Run:
     def open(self) -> None:
         self.note("open")
         self.store = self.open_on(self.disk)
-        check(self.store, self.model, self.model.safe)
+        with self.disk.at_rest():
+            check(self.store, self.model, self.model.safe)
         self.model.cut(self.store.log.end)
         self.model.safe = self.store.log.end
+        take_over_numbers(self.store, self.model)
         self.note(f"opened at {self.store.log.end} {self.store.report}")
 
     def open_on(self, disk: SimulatedDisk) -> Store:
@@ -194,6 +223,7 @@ class Run:
 
     def ask_for_jobs(self) -> None:
         jobs = self.store.jobs(self.now_ms)
+        self.model.gone = max(self.model.gone, self.store.log.start)
         self.note(f"jobs {[type(job).__name__ for job in jobs]}")
         self.waiting += jobs
 
@@ -223,6 +253,23 @@ class Run:
         self.answered(self.store.flush(self.now_ms))
         assert self.model.safe == self.store.log.end == self.store.dispatched
 
+    def expire(self) -> None:
+        """Everything is old by now, and may go."""
+        self.note("expire")
+        self.now_ms += 2 * 3_600_000
+        self.store.remove_expired()
+
+    def remove_topic(self) -> None:
+        """Its queues go, and begin anew with the next message; unless some of the old ones are still to come."""
+        topic = self.messages.one().topic
+        self.note(f"remove {topic}")
+        self.store.remove_topic(topic)
+        self.model.remove_topic(topic)
+        for name in self.model.removed:
+            if name[0] == topic:
+                queue = self.store.queues.get(*name)
+                self.model.next_offsets[name] = 0 if queue is None else queue.next_offset
+
     def write_back(self) -> None:
         self.note("write back")
         self.disk.write_back(self.random.choice((0.1, 0.5, 0.9)))
@@ -232,16 +279,23 @@ class Run:
         if not names:
             return
         topic, queue_id = self.random.choice(names)
-        records = [
-            r
-            for r in self.model.queues(self.store.dispatched).get((topic, queue_id), [])
-            if r.offset >= self.model.gone
-        ]
+        places = self.model.queues(self.visible_end()).get((topic, queue_id), {})
+        queue = self.store.queues.get(topic, queue_id)
+        start = queue.start if queue is not None else 0
+        records = [record for place, record in sorted(places.items()) if place >= start]
+        if not all(map(self.model.must_stay, records)):
+            return
         offset = self.random.randint(0, len(records) + 1)
-        found = self.store.reader.get(topic, queue_id, offset, 32)
-        wanted = [bytes(self.model.image[r.offset : r.end]) for r in records[offset : offset + len(found.records)]]
-        assert [bytes(record) for record in found.records] == wanted
-        assert found.records or offset >= len(records)
+        found = self.store.reader.get(topic, queue_id, start + offset, 32)
+        wanted = [bytes(self.model.image[record.offset : record.end]) for record in records[offset:]]
+        self.was_read([bytes(record) for record in found.records], wanted)
+
+    def visible_end(self) -> int:
+        return self.store.dispatched
+
+    def was_read(self, found: list[bytes], wanted: list[bytes]) -> None:
+        assert found == wanted[: len(found)]
+        assert found or not wanted
 
     # ── Its ends ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -253,8 +307,12 @@ class Run:
             self.answered(self.store.finished(job, self.now_ms))
         self.waiting, self.done = [], []
         self.store.close(self.now_ms)
+        self.closed()
         self.model.safe = self.model.end
         self.tokens.clear()
+
+    def closed(self) -> None:
+        assert self.store.log.end == self.model.end
 
     def restart(self) -> None:
         self.close()
@@ -316,6 +374,7 @@ class Run:
         model = self.model.copy()
         model.cut(end)
         model.safe = end
+        take_over_numbers(store, model)
         messages = Messages(random, model.file_size)
         for _ in range(random.randint(1, 4)):
             some = messages.some(random.randint(1, 3), model.room)

@@ -17,6 +17,7 @@ cdef class Appender:
     cdef CommitLog _log
     cdef object _queue_of
     cdef dict _topics
+    cdef bint _record_crc
 
     @cython.locals(
         log=CommitLog,

@@ -20,6 +20,11 @@ _PREPARED = int(SysFlag.TRANSACTION_PREPARED)
 _ROLLBACK = int(SysFlag.TRANSACTION_ROLLBACK)
 
 
+def is_queued(sys_flag: int) -> bool:
+    """Does a message with these flags get a place in its queue? Half messages and rollbacks get none."""
+    return sys_flag & _TRANSACTION not in (_PREPARED, _ROLLBACK)
+
+
 class Appended(msgspec.Struct, frozen=True, gc=False):
     """Where a message went."""
 
@@ -42,9 +47,10 @@ class _Topic:
 class Appender:
     """Appends to one log."""
 
-    def __init__(self, log: CommitLog, queue_of: Callable[[str, int], ConsumeQueue]) -> None:
+    def __init__(self, log: CommitLog, queue_of: Callable[[str, int], ConsumeQueue], *, record_crc: bool) -> None:
         self._log = log
         self._queue_of = queue_of
+        self._record_crc = record_crc  # in all records, and not only where it has to be
         self._topics: dict[str, _Topic] = {}
 
     def forget(self) -> None:
@@ -65,7 +71,7 @@ class Appender:
                 queue = self._queue_of(message.topic, message.queue_id)
                 topic.queues[message.queue_id] = queue
             properties = message.properties
-            if 0 in properties:
+            if self._record_crc or 0 in properties:
                 properties = with_room_for_crc(properties)
             kind = message.sys_flag & _TRANSACTION
             is_queued = kind != _PREPARED and kind != _ROLLBACK

@@ -33,7 +33,7 @@ from kourou.protocol.record import (
 from kourou.store import writer
 from kourou.store.disk import Disk, File
 from kourou.store.errors import BadStoreError, DiskFailedError, DiskFullError, IllegalMessageError
-from kourou.store.jobs import PrepareSegment
+from kourou.store.jobs import MendLog, PrepareSegment
 from kourou.store.segments import Segments
 
 TOPIC_SIZE_MAX: Final = 255
@@ -260,20 +260,37 @@ class CommitLog:
         """Why nothing is written, or None."""
         return self._failed
 
-    def doubtful_segments(self) -> list[int]:
-        """The segments with what was not safe when a sync failed."""
-        segments = self.segments
-        first = max(self.flushed - self.flushed % segments.file_size, segments.start)
-        return list(range(first, min(self.end + 1, segments.end), segments.file_size))
+    def mend(self, *, sealed: bool) -> MendLog:
+        """A job that writes anew what was not safe when a sync failed. `sealed`: with a CRC over all of each record."""
+        return MendLog(self.segments, self.flushed, self.end, sealed)
 
-    def mended(self, files: dict[int, File]) -> None:
-        """Everything doubtful is in new files, and those are safe."""
-        for start, file in files.items():
-            self.segments.swap(start, file)
+    def mended(self, job: MendLog) -> None:
+        """Everything doubtful is in new files, and those are safe; what did not hold is lost.
+
+        Raises OSError: then it is to be done again.
+        """
+        segments = self.segments
+        self.end = min(self.end, job.held)
+        self._drop_behind(self.end)
+        for start, file in job.files.items():
+            if segments.holds(start):
+                segments.swap(start, file)
+            else:
+                file.close()
         self._failed = None
-        if self.segments.holds(self._start):
+        if segments.holds(self._start):
             self._use(self._start)
         self.synced(self.end, self.stored_ms)
+
+    def _drop_behind(self, end: int) -> None:
+        """Segments behind the end go, the newest first, so that a crash leaves no gap."""
+        segments = self.segments
+        spare = self._take_spare()
+        if spare is not None:
+            spare.close()
+        segments.remove_unused()
+        segments.remove_from(end + 1)
+        self._start = min(self._start, end - end % segments.file_size)
 
     def prepare_spare(self, *, warm: bool) -> PrepareSegment | None:
         """A job that makes the segment after the current one; None if it is there, or under way, or of no use now."""
@@ -316,7 +333,7 @@ class CommitLog:
 
 def with_room_for_crc(properties: bytes) -> bytes:
     """Properties with room for a CRC over the whole record at their end, if they can have it."""
-    separator = b"" if properties.endswith(b"\x02") else b"\x02"
+    separator = b"\x02" if properties and not properties.endswith(b"\x02") else b""
     longer = properties + separator + bytes(RECORD_CRC_SIZE)
     return longer if len(longer) <= PROPERTIES_SIZE_MAX else properties
 

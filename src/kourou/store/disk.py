@@ -35,6 +35,12 @@ class File(Protocol):
     def sync(self) -> None:
         """What was written before the call is safe after it. May run in another thread. Raises OSError."""
 
+    def rewrite(self, start: int, size: int) -> None:
+        """Have the next sync write these bytes, although they did not change. Raises OSError.
+
+        A sync that failed may have left them out, and counts them as written; perhaps in a process that is gone.
+        """
+
     def warm(self) -> None:
         """Touch all pages and keep them in memory, as far as the system allows."""
 
@@ -134,6 +140,10 @@ class MappedFile:
         # Not mmap.flush: that one holds the interpreter lock for as long as the disk takes.
         os.fdatasync(self._opened())
 
+    def rewrite(self, start: int, size: int) -> None:
+        for at in range(start, start + size, _COPY_STEP):
+            _write_at(self._opened(), bytes(self.buffer[at : min(at + _COPY_STEP, start + size)]), at)
+
     def warm(self) -> None:
         with suppress(OSError):
             self._map.madvise(mmap.MADV_WILLNEED)
@@ -173,9 +183,13 @@ def _write_all(descriptor: int, content: memoryview) -> None:
     for at in range(0, len(content), _COPY_STEP):
         piece = bytes(content[at : at + _COPY_STEP])
         if piece != _ZEROS[: len(piece)]:
-            written = 0
-            while written < len(piece):
-                written += os.pwrite(descriptor, piece[written:], at + written)
+            _write_at(descriptor, piece, at)
+
+
+def _write_at(descriptor: int, piece: bytes | memoryview, at: int) -> None:
+    written = 0
+    while written < len(piece):
+        written += os.pwrite(descriptor, piece[written:], at + written)
 
 
 def _write_synced(path: Path, content: bytes) -> None:

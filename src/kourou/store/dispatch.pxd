@@ -15,9 +15,10 @@ cdef class Dispatcher:
     cdef Index _index
     cdef bytes _topic
     cdef dict _queues
+    cdef bint _sealed
     cdef Scanner _scanner
     cdef object _buffer
-    cdef readonly long long stored_ms, last_record
+    cdef readonly long long stored_ms, last_record, doubtful_from
     cdef readonly Py_ssize_t records, disagreements, gaps
     cdef public long long whole_until_ms
     cdef public bint recovering

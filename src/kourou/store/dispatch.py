@@ -37,10 +37,14 @@ class Dispatcher:
         queue_of: Callable[[bytes, int], ConsumeQueue],
         index: Index | None,
         delays: dict[int, int],
+        *,
+        sealed: bool = False,
     ) -> None:
+        """`sealed`: each new record ends in a CRC over all of it."""
         self._queue_of = queue_of
         self._index = index
         self._delays = delays
+        self._sealed = sealed
         self._topic = b""  # of the record before, whose queues are at hand
         self._queues: dict[int, ConsumeQueue] = {}
         self._scanner: Scanner | None = None  # of the last run, and what it looked at
@@ -52,13 +56,14 @@ class Dispatcher:
         self.gaps = 0  # records before which their queue has not all entries
         self.recovering = False  # the log was there before the queues were opened
         self.whole_until_ms = 0  # records stored before it were safe: no crash can have taken a part of them
+        self.doubtful_from = -1  # the first record that is not among those; -1: there was none
         self.torn = False  # the last run ended at a record of which a part is missing
 
     def reset(self) -> None:
         """Queues were closed or removed: look them up anew, and count anew."""
         self.forget_queues()
         self.stored_ms = self.records = self.disagreements = self.gaps = 0
-        self.last_record = -1
+        self.last_record = self.doubtful_from = -1
 
     def go_on_after(self, last_record: int, stored_ms: int) -> None:
         """Everything up to this record was dispatched by another run of the broker."""
@@ -78,9 +83,12 @@ class Dispatcher:
         scanner = self._scanner_over(buffer, start, end, base, crc)
         self.torn = False
         while scanner.step() == _RECORD:
-            if crc and scanner.stored_ms >= self.whole_until_ms and is_torn(buffer, scanner):
-                self.torn = True
-                break
+            if self.recovering and scanner.stored_ms >= self.whole_until_ms:
+                if crc and is_torn(buffer, scanner, sealed=self._sealed):
+                    self.torn = True
+                    break
+                if self.doubtful_from < 0:
+                    self.doubtful_from = scanner.physical_offset
             scanner.find_keys()
             kind = scanner.sys_flag & _TRANSACTION
             topic = scanner.topic

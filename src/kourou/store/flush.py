@@ -67,6 +67,7 @@ class Waiters:
 
     def __init__(self) -> None:
         self._waiting: deque[Waiter] = deque()
+        self._lost: list[Hashable] = []  # what they wait for will never be safe
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -84,10 +85,17 @@ class Waiters:
 
     def expired(self, now_ms: int) -> list[Hashable]:
         """These have waited too long: their messages are stored, and not known to be safe."""
-        late: list[Hashable] = []
+        late, self._lost = self._lost, []
         while self._waiting and self._waiting[0].deadline_ms <= now_ms:
             late.append(self._waiting.popleft().token)
         return late
 
+    def cut(self, end: int) -> None:
+        """What is behind this offset is lost: whoever waits for it is `expired`, and not `safe` when others fill it."""
+        while self._waiting and self._waiting[-1].upto > end:
+            self._lost.append(self._waiting.pop().token)
+
     def next_deadline_ms(self) -> int | None:
+        if self._lost:
+            return 0
         return self._waiting[0].deadline_ms if self._waiting else None

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
+from kourou.protocol.record import Found, Scanner
 from kourou.store.disk import Disk, File
 from kourou.store.segments import Segments
+from kourou.store.torn import is_torn
 
 
 @dataclass(slots=True)
@@ -66,10 +68,12 @@ class SyncQueues(_Once):
     files: list[File]
     checkpoint_path: Path
     checkpoint: bytes
+    synced: bool = False  # the files are safe, whatever became of the checkpoint
 
     def _work(self) -> None:
         for file in self.files:
             file.sync()
+        self.synced = True
         self.disk.replace(self.checkpoint_path, self.checkpoint)
 
 
@@ -95,20 +99,56 @@ class PrepareSegment(_Once):
 
 @dataclass(slots=True)
 class MendLog(_Once):
-    """After a failed sync: copy segments into new files, whose sync does not depend on what became of the old."""
+    """After a failed sync: write everything doubtful anew, into files whose sync does not depend on the old ones.
+
+    What is copied comes from memory, which may have dropped pages that never reached the disk, and read again what was
+    there before them. So the copy is only good as far as its records hold; the rest of it is zeroed.
+    """
 
     segments: Segments
-    starts: list[int]
+    begin: int  # before it, everything was safe
+    end: int
+    sealed: bool  # each record ends in a CRC over all of it
     files: dict[int, File] = field(default_factory=dict)
+    held: int = 0  # how far the copy is good
 
     def _work(self) -> None:
         try:
-            for start in self.starts:
+            size = self.segments.file_size
+            for start in range(self.begin - self.begin % size, min(self.end, self.segments.end), size):
                 self.files[start] = self.segments.copy(start)
+            self.held = self._find_end()
+            if self.held < self.end:
+                self._zero_from(self.held)
         except OSError:
-            for file in self.files.values():
-                file.close()
+            self.close()
             raise
+
+    def _find_end(self) -> int:
+        at, size = self.begin, self.segments.file_size
+        while at < self.end and at - at % size in self.files:
+            base = at - at % size
+            buffer = self.files[base].buffer
+            scanner = Scanner(buffer, at - base, min(self.end - base, size), crc=True, base=base)
+            while (found := scanner.step()) == Found.RECORD and not is_torn(buffer, scanner, sealed=self.sealed):
+                pass
+            at = base + scanner.at
+            if found != Found.FILLER:
+                break
+            at = base + size
+        return min(at, self.end)
+
+    def _zero_from(self, offset: int) -> None:
+        for start, file in self.files.items():
+            at, stop = max(offset - start, 0), min(self.end - start, self.segments.file_size)
+            if at < stop:
+                file.buffer[at:stop] = bytes(stop - at)
+                file.sync()
+
+    def close(self) -> None:
+        """Its files are of no use."""
+        for file in self.files.values():
+            file.close()
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from kourou.store.consume_queue import ConsumeQueue
 from kourou.store.disk import Disk
+from kourou.store.errors import DiskFailedError
 from kourou.store.settings import StoreSettings
 
 MAPPED_QUEUES_MAX = 4096
@@ -67,13 +68,16 @@ class Queues:
         return queue
 
     def ensure(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """A queue, made if need be."""
+        """A queue, made if need be. Raises BadStoreError, DiskFailedError."""
         queues = self._open.setdefault(topic, {})
         queue = queues.get(queue_id)
         if queue is None:
             entries = self._settings.queue_file_entries
             queue = ConsumeQueue(self._disk, self._path(topic, queue_id), topic, queue_id, entries)
-            queue.open(self.log_start)
+            try:
+                queue.open(self.log_start)
+            except OSError as error:
+                raise DiskFailedError(f"{self._path(topic, queue_id)} can't be read: {error}") from None
             queues[queue_id] = queue
         return queue
 

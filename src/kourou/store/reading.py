@@ -3,6 +3,10 @@
 What a reader gets are slices of the mapped log, not copies. Only dispatched records are visible, and every offset that
 a client may come up with has its own answer, as Apache gives it.
 
+No reader gets a record that does not hold. Those that were just written are taken from memory as they are; all that may
+come from the disk is checked, which costs about as much as finding it. A damaged record is passed over, and an error in
+the log says where it is. A damaged entry of a queue ends the read: the record is there, and a restart finds it.
+
 Java: DefaultMessageStore.getMessage, queryMessage, getOffsetInQueueByTime; GetMessageStatus.
 """
 
@@ -27,6 +31,10 @@ BLANK_SIZE: Final = 0x7FFFFFFF
 
 SCAN_ENTRIES_MIN: Final = 800
 """How many entries a filtered read looks at, at the least, before it gives up for now (maxFilterMessageSize)."""
+
+
+TRUSTED_BYTES: Final = 64 * 1024**2
+"""How much of what this process has written last is taken to be in memory still, as it was written."""
 
 
 class GetStatus(Enum):
@@ -92,6 +100,9 @@ class Reader:
         self._index = index
         self._visible_end = visible_end
         self._limits = limits or ReadLimits()
+        self.written_from = 0  # from there on, this process has written the log
+        self._checker: Scanner | None = None
+        self._checked: memoryview | None = None  # the segment that it looks at
 
     # ── A queue from an offset on ─────────────────────────────────────────────────────────────────────────────────
 
@@ -135,15 +146,19 @@ class Reader:
             result.status = GetStatus.OFFSET_FOUND_NULL
             result.next_offset = self._queues.next_file(result.next_offset)
             return
+        trusted = self._trusted_from()
         for physical, size, tags_code in ENTRY.iter_unpack(entries):
             if result.records and self._is_full(result, physical, size, max_count, max_size):
+                break
+            if size <= 0:
+                self._stop_at_damage(queue, result)
                 break
             result.next_offset += 1
             result.behind = log_end - physical
             if accepts is not None and not accepts(tags_code):
                 self._passed_over(result, GetStatus.NO_MATCHED_MESSAGE)
                 continue
-            record = self._read(physical, size) if size != BLANK_SIZE and physical >= log_start else None
+            record = self._read(physical, size, trusted) if size != BLANK_SIZE and physical >= log_start else None
             if record is None:
                 self._passed_over(result, GetStatus.MESSAGE_WAS_REMOVING)
                 continue
@@ -160,13 +175,46 @@ class Reader:
         if not result.records:
             result.status = status
 
-    def _read(self, physical: int, size: int) -> memoryview | None:
-        """A record; None if its segment can't be read any more. Those around it still can."""
+    @staticmethod
+    def _stop_at_damage(queue: ConsumeQueue, result: GetResult) -> None:
+        log.error(
+            "entry %d in queue %d of %s is missing: a restart makes it again from the log",
+            result.next_offset,
+            queue.queue_id,
+            queue.topic,
+        )
+        if not result.records:
+            result.status = GetStatus.OFFSET_FOUND_NULL
+
+    def _read(self, physical: int, size: int, trusted: int) -> memoryview | None:
+        """A record; None if it can't be read any more, or does not hold. Those around it still can."""
         try:
-            return self._log.read(physical, size)
+            record = self._log.read(physical, size)
+            if int.from_bytes(record[:4]) != size or (physical < trusted and not self._holds(physical, size)):
+                log.error("the record of %d bytes at %d is damaged: `kourou store verify` says more", size, physical)
+                return None
+            return record
         except (KeyError, OSError) as error:
             log.error("the record at %d can't be read: %s", physical, error)
             return None
+
+    def _trusted_from(self) -> int:
+        """From where on records are as they were written. After a failed sync, memory may have forgotten them."""
+        if self._log.failed is not None:
+            return self._log.end
+        return max(self.written_from, self._log.end - TRUSTED_BYTES)
+
+    def _holds(self, physical: int, size: int) -> bool:
+        file_size = self._log.segments.file_size
+        at = physical % file_size
+        buffer = self._log.segments.file(physical).buffer
+        if self._checker is None or buffer is not self._checked:
+            self._checker = Scanner(buffer, at, at, crc=True, base=physical - at)
+            self._checked = buffer
+        if at + size > file_size:
+            return False
+        self._checker.move(at, at + size)
+        return self._checker.step() == Found.RECORD and self._checker.size == size
 
     def _is_full(self, result: GetResult, physical: int, size: int, max_count: int, max_size: int | None) -> bool:
         limits, count = self._limits, len(result.records)

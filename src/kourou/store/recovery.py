@@ -298,10 +298,18 @@ class Recovery:
             self.report.cut_tail = zero_tail(self.disk, segments.file(end), end % segments.file_size)
 
     def _sync_log(self, start: int, end: int) -> None:
-        """Who was killed may have left records that only the system's memory has."""
+        """Who was killed may have left records that only the system's memory has.
+
+        A sync may have failed before that, too, and the system takes for written what is not: so that is written anew.
+        """
         segments = self.log.segments
+        doubtful = self.dispatcher.doubtful_from
         for first in range(start - start % segments.file_size, min(end, segments.end), segments.file_size):
-            segments.file(first).sync()
+            file, at = segments.file(first), max(doubtful - first, 0)
+            stop = min(end - first, segments.file_size)
+            if doubtful >= 0 and at < stop:
+                file.rewrite(at, stop - at)
+            file.sync()
 
 
 def next_record(buffer: memoryview, start: int, base: int) -> int | None:

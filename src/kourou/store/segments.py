@@ -148,6 +148,10 @@ class Segments:
         while self._starts and self._starts[-1] >= offset:
             self._remove(self._starts.pop())
 
+    def remove_unused(self) -> None:
+        """Remove the file that was prepared to be added next, if there is one. Raises OSError."""
+        self._remove(self.end)
+
     def _remove(self, start: int) -> None:
         file = self._open.pop(start, None)
         if file is not None:

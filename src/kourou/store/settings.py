@@ -33,6 +33,9 @@ class StoreSettings:
     # Limits.
     max_body_size: int = 4 * MIB  # maxMessageSize
 
+    # Records.
+    record_crc: bool = False  # enabledAppendPropCRC: a CRC over the whole record in each, not over the body alone
+
     # Flush.
     flush_mode: FlushMode = FlushMode.ASYNC  # flushDiskType
     flush_interval_ms: int = 500  # flushIntervalCommitLog

@@ -19,14 +19,14 @@ from typing import assert_never
 
 import msgspec
 
-from kourou.protocol.record import RECORD_CRC_SIZE
-from kourou.store.appending import Appended, Appender
+from kourou.protocol.record import RECORD_CRC_SIZE, Found, Scanner
+from kourou.store.appending import Appended, Appender, is_queued
 from kourou.store.checkpoint import Checkpoint
 from kourou.store.commit_log import CommitLog, NewMessage
 from kourou.store.consume_queue import ConsumeQueue
 from kourou.store.disk import Disk, Lock, RealDisk
 from kourou.store.dispatch import Dispatcher
-from kourou.store.errors import DiskFullError, StoreError
+from kourou.store.errors import DiskFailedError, DiskFullError, StoreError
 from kourou.store.flush import FlushClock, Waiters
 from kourou.store.index import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, Index
 from kourou.store.jobs import Job, MendLog, PrepareSegment, RemoveFiles, SyncLog, SyncQueues
@@ -94,8 +94,10 @@ class Store:
             now_ms,
             lambda time_ms: int(file_time(time_ms)[8:10]),  # yyyyMMddHH…
         )
-        self._dispatcher = Dispatcher(self.queues.by_bytes, self.index, delay_table(settings.delay_levels))
-        self._appender = Appender(self.log, self.queues.ensure)
+        self._dispatcher = Dispatcher(
+            self.queues.by_bytes, self.index, delay_table(settings.delay_levels), sealed=settings.record_crc
+        )
+        self._appender = Appender(self.log, self.queues.ensure, record_crc=settings.record_crc)
         self.dispatched = 0  # readers see what is before it
         self.confirm: int | None = None  # no reader sees beyond, whatever is safe here; None: no such limit
         self._clock = FlushClock(settings, now_ms, now_ms, now_ms, now_ms)
@@ -158,7 +160,7 @@ class Store:
         recovery.load()
         disk.replace(paths.abort, str(os.getpid()).encode())  # from here on, whatever ends this is a crash
         self.report = recovery.run()
-        self.dispatched = self._dirty_since = self.log.end
+        self.dispatched = self._dirty_since = self.reader.written_from = self.log.end
         log.info("%s", self.report)
         for damage in self.report.damage:
             log.error("damaged: %s", damage)
@@ -168,11 +170,14 @@ class Store:
             self.flush(now_ms)
 
     def close(self, now_ms: int) -> None:
-        """Everything safe, no `abort` left. Raises OSError if that can't be had; the store is closed all the same."""
+        """Everything safe, no `abort` left. If that can't be had, the store is closed all the same.
+
+        Raises DiskFailedError, DiskFullError, OSError.
+        """
         try:
             self._settle(now_ms)
             if self.log.failed is not None:
-                mend = self._mend()
+                mend = self.log.mend(sealed=self._settings.record_crc)
                 mend.run()
                 self._log_mended(mend, now_ms)
             self.flush(now_ms)
@@ -228,12 +233,14 @@ class Store:
         self.log.make_room(size)
 
     def dispatch(self) -> None:
-        """Make what was appended visible to readers: all of it, or under SYNC_FLUSH what is safe.
+        """Make what was appended visible to readers: all of it, or what is safe under SYNC_FLUSH and on a failing disk.
 
         Raises DiskFullError: queues have no room; the next call goes on from there.
         """
         commit_log = self.log
-        limit = commit_log.end if self._settings.flush_mode is FlushMode.ASYNC else commit_log.flushed
+        limit = commit_log.end
+        if self._settings.flush_mode is FlushMode.SYNC or commit_log.failed is not None:
+            limit = commit_log.flushed
         if self.confirm is not None:
             limit = min(limit, self.confirm)
         file_size = commit_log.segments.file_size
@@ -278,7 +285,7 @@ class Store:
         dirty = commit_log.end - commit_log.flushed
         if commit_log.failed is not None:
             if self._log_job is None and self._mend_job is None and now_ms >= self._mend_after_ms:
-                self._mend_job = self._mend()
+                self._mend_job = self.log.mend(sealed=self._settings.record_crc)
                 due.append(self._mend_job)
         elif self._log_job is None and self._clock.log_is_due(dirty, now_ms, awaited=len(self._waiters) > 0):
             self._log_job = SyncLog(*commit_log.sync_target())
@@ -345,18 +352,52 @@ class Store:
         self._clock.log_was_synced(now_ms)
         return self._waiters.safe(self.log.flushed)
 
-    def _mend(self) -> MendLog:
-        return MendLog(self.log.segments, self.log.doubtful_segments())
-
     def _log_mended(self, job: MendLog, now_ms: int) -> list[Hashable]:
         """What a failed sync made doubtful is in new files now, or still is not."""
+        before = self.log.end
+        if job.error is None:
+            try:
+                self._cut_to(job.held)
+                self.log.mended(job)
+                self._count_given_out()
+            except OSError as error:
+                job.error = error
+                job.close()
         if job.error is not None:
             self._mend_after_ms = now_ms + MEND_INTERVAL_MS
             log.error("the log still can't be written: %s", job.error)
             return []
-        self.log.mended(job.files)
+        if self.log.end < before:
+            log.error("%d bytes behind offset %d were never written and are lost", before - self.log.end, self.log.end)
         log.warning("the log is written anew, safe up to %d: writing goes on", self.log.flushed)
         return self._waiters.safe(self.log.flushed)
+
+    def _cut_to(self, end: int) -> None:
+        """What is behind `end` in the log is lost, and so is all that speaks of it. Raises OSError."""
+        if end >= self.log.end:
+            return
+        self._waiters.cut(end)
+        self.dispatched = min(self.dispatched, end)
+        self._dirty_since = min(self._dirty_since, end)
+        for queue in self.queues.opened():
+            queue.truncate(end)
+        if self.index is not None:
+            self.index.truncate(end)
+
+    def _count_given_out(self) -> None:
+        """Queue offsets go on behind the records that are there, dispatched or not."""
+        for queue in self.queues.opened():
+            queue.next_offset = queue.end
+        segments, at = self.log.segments, self.dispatched
+        while at < self.log.end:
+            base = at - at % segments.file_size
+            stop = min(self.log.end - base, segments.file_size)
+            scanner = Scanner(segments.file(at).buffer, at - base, stop, base=base)
+            while scanner.step() == Found.RECORD:
+                if is_queued(scanner.sys_flag):
+                    queue = self.queues.by_bytes(scanner.topic, scanner.queue_id)
+                    queue.next_offset = max(queue.next_offset, scanner.queue_offset + 1)
+            at = base + segments.file_size
 
     def _sync_queues(self) -> SyncQueues:
         """Queues may be synced at any time, but the checkpoint may only speak of log that is safe, too."""
@@ -374,17 +415,23 @@ class Store:
         return SyncQueues(self._disk, files, self._paths.checkpoint, checkpoint.encode())
 
     def _queues_synced(self, job: SyncQueues, now_ms: int) -> None:
-        if job.error is not None:
+        if job.error is None:
+            self._clock.queues_were_synced(now_ms)
+        elif job.synced:
+            log.warning("no checkpoint written, it is tried again: %s", job.error)
+            self._clock.queues_ms = now_ms
+            self._dirty_since = 0
+        else:
             # They are rebuilt from the log, if it comes to that: it is enough that the checkpoint never speaks of what
             # was lost here, and that `abort` stays.
             log.error("queues or index could not be synced, the next start will rebuild them: %s", job.error)
             self._queues_doubtful = True
-            return
-        self._clock.queues_were_synced(now_ms)
 
     def flush(self, now_ms: int) -> list[Hashable]:
-        """Make everything safe now, in this thread. Tokens that may be answered. Raises OSError."""
+        """Make everything safe now, in this thread. Tokens that may be answered. Raises DiskFailedError, OSError."""
         tokens = self._settle(now_ms)
+        if self.log.failed is not None:
+            raise DiskFailedError(self.log.failed)
         job = SyncLog(*self.log.sync_target())
         job.run()
         tokens += self._log_synced(job, now_ms)
@@ -441,6 +488,8 @@ class Store:
             queue = self.queues.remove(topic, queue_id)
             if queue is not None:
                 self._gone.append(queue)
+                if queue.next_offset > queue.end:  # some of its records are not dispatched yet, and will be
+                    self.queues.ensure(topic, queue_id).next_offset = queue.next_offset
         self._dispatcher.forget_queues()
         self._appender.forget()
         if self._queue_job is None:

@@ -96,6 +96,14 @@ class _Inode:
             if self.believed is not self.platter:
                 self.believed[at : at + SECTOR] = piece
 
+    def rewrite(self, start: int, size: int) -> None:
+        """Take these bytes for dirty, whether they changed or not."""
+        if self.believed is self.platter:
+            return  # no sync has failed: what is clean has been written
+        for at in range(start - start % SECTOR, start + size, SECTOR):
+            if self.believed[at : at + SECTOR] == self.cache[at : at + SECTOR]:
+                self.believed[at] ^= 0xFF
+
     def copy(self) -> "_Inode":
         twin = _Inode(bytearray(self.cache), bytearray(self.room), self.modified_ms)
         twin.platter = twin.believed = bytearray(self.platter)
@@ -177,6 +185,10 @@ class SimulatedFile:
         self._check_open()
         self._disk._sync(self._path, self._inode)
 
+    def rewrite(self, start: int, size: int) -> None:
+        self._check_open()
+        self._inode.rewrite(start, size)
+
     def warm(self) -> None:
         """It is in memory already."""
 
@@ -213,6 +225,8 @@ class SimulatedDisk:
         """How many bytes fit on it; None for any number."""
         self.forgiving = forgiving
         """Whether writes to room that is not reserved are let pass, as long as there is room."""
+        self.tears = True
+        """Whether a power cut may leave a sector half written. Real disks hardly ever do."""
         self.read_only = False
         self.now_ms = 1_700_000_000_000
         """The time that changes get. It stands still unless the test moves it."""
@@ -597,7 +611,7 @@ class SimulatedDisk:
     def _successor(self) -> "SimulatedDisk":
         """A disk with the same folders and settings, and no files."""
         after = SimulatedDisk(self.random, capacity=self.capacity, forgiving=self.forgiving)
-        after.now_ms = self.now_ms
+        after.now_ms, after.tears = self.now_ms, self.tears
         for path, folder in self._tree.items():
             after._tree[path] = _Folder()
             after._tree[path].folders = set(folder.folders)
@@ -605,7 +619,7 @@ class SimulatedDisk:
 
     def _after_crash(self) -> "SimulatedDisk":
         after = self._successor()
-        luck = _Luck(self.random)
+        luck = _Luck(self.random, tears=self.tears)
         survivors: dict[int, _Inode] = {}
         for _, inode in self._inodes():
             platter = luck.platter(inode, self._checked_dirty(inode))
@@ -621,10 +635,10 @@ class _Luck:
     """What one power cut does. How much of what was dirty is kept and torn is drawn once for the whole disk, so that
     the extremes come up as well as all that is between them."""
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, *, tears: bool) -> None:
         self._random = random
         self._keep = random.choice((0.0, 0.1, 0.5, 0.9, 1.0))
-        self._tear = random.choice((0.0, 0.05, 0.3))
+        self._tear = random.choice((0.0, 0.05, 0.3)) if tears else 0.0
 
     def platter(self, inode: _Inode, dirty: Sequence[int]) -> bytearray:
         after = bytearray(inode.platter)

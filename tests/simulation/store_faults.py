@@ -1,0 +1,202 @@
+"""A store's life on a disk that fails, fills up, turns read-only and forgets.
+
+Refusals are expected, and each must be a DiskFullError or DiskFailedError that says why. Reading goes on. Whatever was
+promised to be safe stays; and when the disk is well again, so is the store, without being told.
+"""
+
+import errno
+import math
+from contextlib import suppress
+from dataclasses import dataclass
+from random import Random
+
+from kourou.store.errors import DiskFailedError, DiskFullError, StoreError
+from kourou.store.jobs import MendLog
+from kourou.store.settings import FlushMode
+from kourou.testing.disk import SimulatedDisk
+
+from .store_check import check
+from .store_run import Run
+
+FAULTS = (
+    ("sync", errno.EIO),
+    ("sync", errno.EIO),
+    ("sync", errno.EIO),
+    ("create", errno.EIO),
+    ("create", errno.ENOSPC),
+    ("reserve", errno.ENOSPC),
+    ("reserve", errno.EIO),
+    ("replace", errno.ENOSPC),
+    ("replace", errno.EIO),
+    ("remove", errno.EIO),
+    ("sync_folder", errno.EIO),
+    ("open", errno.EMFILE),
+    ("read", errno.EIO),
+    ("list", errno.EIO),
+)
+WHERE = ("*", "*", "*/commitlog/*", "*/consumequeue/*", "*/index/*", "*/checkpoint")
+
+REFUSALS = (DiskFullError, DiskFailedError)
+
+
+@dataclass(slots=True)
+class FaultyRun(Run):
+    """As `Run`, and things go wrong."""
+
+    evicted: bool = False  # the system has dropped what it never wrote: a kill may lose it, too
+    refusals: int = 0
+
+    def choices(self) -> dict[str, int]:
+        return Run.choices(self) | {"fail": 6, "fill": 3, "read_only": 1, "evict": 2, "heal": 6}
+
+    def run(self) -> None:
+        Run.run(self)
+        self.recuperate()
+
+    # ── What befalls the disk ─────────────────────────────────────────────────────────────────────────────────────
+
+    def fail(self) -> None:
+        random = self.random
+        call, code = random.choice(FAULTS)
+        times = random.choice((1, 1, 2, 5, math.inf))
+        where = random.choice(WHERE)
+        late = random.random() < 0.3
+        self.note(f"{call} will fail {times} times with {errno.errorcode[code]} at {where}, late={late}")
+        self.disk.fail(call, code, where=where, after=random.randint(0, 3), times=times, late=late)  # type: ignore[arg-type]
+
+    def fill(self) -> None:
+        room = self.random.choice((0, 0, 4096, 3 * 4096, 20_000))
+        self.note(f"room for {room} bytes")
+        self.disk.full_after(room)
+
+    def read_only(self) -> None:
+        self.note("read-only")
+        self.disk.read_only = True
+
+    def evict(self) -> None:
+        """Only pages of files whose sync failed can be lost, and only then is it time to look at them again."""
+        if self.store.log.failed is not None:
+            self.note("evict")
+            self.disk.evict()
+            self.evicted = True
+
+    def heal(self) -> None:
+        self.note("heal")
+        self.disk.heal()
+        self.disk.capacity = None
+
+    # ── What a store may say to that ──────────────────────────────────────────────────────────────────────────────
+
+    def append(self) -> None:
+        before = self.store.log.end
+        try:
+            Run.append(self)
+        except REFUSALS as refusal:
+            self.refused(refusal)
+            assert self.store.log.end >= before
+            self.model.cut(self.store.log.end)
+
+    def append_too_large(self) -> None:
+        with suppress(*REFUSALS):
+            Run.append_too_large(self)
+
+    def dispatch(self) -> None:
+        try:
+            Run.dispatch(self)
+        except REFUSALS as refusal:
+            self.refused(refusal)
+
+    def give_back(self) -> None:
+        mends = [job for job in self.done if isinstance(job, MendLog)]
+        Run.give_back(self)
+        if mends and mends[0] not in self.done:
+            self.after_mend()
+
+    def after_mend(self) -> None:
+        """What the system has forgotten may be lost, if it was not promised to be safe."""
+        end = self.store.log.end
+        assert end >= self.model.safe, f"mended, and {self.model.safe - end} safe bytes are missing"
+        assert end == self.model.end or self.evicted, "mended, and something is missing that nobody has dropped"
+        if end < self.model.end:
+            self.model.cut(end)
+            lost = {token for token, upto in self.tokens.items() if upto > end}
+            assert lost <= set(self.store.late(self.now_ms)), "nobody tells those who wait for what is lost"
+            for token in lost:
+                del self.tokens[token]
+        if self.store.log.failed is None:
+            self.evicted = False
+
+    def flush(self) -> None:
+        with suppress(OSError, *REFUSALS):
+            Run.flush(self)
+        self.model.safe = max(self.model.safe, self.store.log.flushed)
+        self.model.cut(self.store.log.end)
+
+    def visible_end(self) -> int:
+        """Where dispatch came to a halt, some queues may be ahead."""
+        return self.model.safe if self.settings.flush_mode is FlushMode.SYNC else self.model.end
+
+    def was_read(self, found: list[bytes], wanted: list[bytes]) -> None:
+        """What can't be read now is passed over, but nothing that was never appended is shown."""
+        rest = iter(wanted)
+        assert all(record in rest for record in found)
+
+    def refused(self, refusal: StoreError) -> None:
+        self.refusals += 1
+        assert len(str(refusal)) > 20 and "/" in str(refusal), f"a refusal that says little: {refusal}"
+
+    def close(self) -> None:
+        try:
+            Run.close(self)
+        except (OSError, *REFUSALS) as error:
+            self.note(f"not closed cleanly: {error}")
+            self.waiting, self.done = [], []
+            self.tokens.clear()
+            self.model.safe = max(self.model.safe, self.store.log.flushed)
+            self.evicted = True
+
+    def closed(self) -> None:
+        self.after_mend()
+
+    def open(self) -> None:
+        try:
+            Run.open(self)
+        except (OSError, *REFUSALS) as error:
+            self.note(f"not opened: {error}")
+            self.heal()
+            Run.open(self)
+        self.evicted = False
+
+    def kill(self) -> None:
+        if self.evicted:
+            self.note("kill, with pages dropped")
+            self.end_by(self.disk.kill)
+            self.heal()
+            self.open()
+        else:
+            Run.kill(self)
+
+    def recuperate(self) -> None:
+        """The disk is well again: so must the store be, soon and by itself."""
+        self.note("recuperate")
+        self.heal()
+        for _ in range(8):
+            self.now_ms += 3_000
+            self.ask_for_jobs()
+            while self.waiting:
+                self.run_job()
+            while self.done:
+                self.give_back()
+        messages = [self.messages.one() for _ in range(3)]
+        self.model.append(messages, self.now_ms, together=False)
+        self.store.append(messages, self.now_ms)
+        assert self.store.refusal is None
+        self.store.flush(self.now_ms)
+        self.model.safe = self.model.end
+        check(self.store, self.model, self.model.safe)
+        Run.close(self)
+        Run.open(self)
+
+    def check_image(self, disk: SimulatedDisk, random: Random) -> None:
+        disk.capacity = None
+        Run.check_image(self, disk, random)
