@@ -172,7 +172,8 @@ class Connection(asyncio.Protocol):
         if self._owed:
             self._owed -= 1
         self._send(data)
-        self._close_if_done()
+        if self._ended:
+            self._close_if_done()
 
     async def request(self, command: Command, timeout: float) -> Command:
         """Send a request and wait for its answer.
@@ -306,12 +307,15 @@ class Connection(asyncio.Protocol):
             self._end_of_sense(self._decoder.error)
         elif self._tls is not None and self._tls.closed:
             self._end_of_peer()
-        self._note_progress(whole=bool(commands))
+        if self._decoder.buffered or self._tls is not None or self._preamble is not None:
+            self._note_progress(whole=bool(commands))
+        else:
+            self._frame_started = None
         self._account()
 
     def _note_progress(self, *, whole: bool) -> None:
-        """Since when something of the peer's is begun and not ended: a frame, a preamble, a handshake, a TLS record."""
-        begun = self._decoder.buffered or self._preamble or (self._tls is not None and self._tls.unfinished)
+        """Since when something of the peer's is begun and not ended: a frame, a preamble, a handshake."""
+        begun = self._decoder.buffered or self._preamble or (self._tls is not None and not self._tls.ready)
         if whole or not begun:
             self._frame_started = None
         if begun and self._frame_started is None:
@@ -410,7 +414,7 @@ class Connection(asyncio.Protocol):
             if not command.flag & _ONE_WAY:
                 self._owed += 1
         self._handing_over = True
-        began = self._loop.time()
+        began = self._loop.time() if len(batch) > 1 else None  # one alone can't be made fewer
         try:
             self._handler.requests(self, batch)
         except Exception:
@@ -418,7 +422,7 @@ class Connection(asyncio.Protocol):
             self.abort("internal error")
         finally:
             self._handing_over = False
-        if self._writing_paused or self._loop.time() - began > TURN:
+        if self._writing_paused or (began is not None and self._loop.time() - began > TURN):
             self._batch = max(len(batch) // 2, 1)
         elif len(batch) == self._batch:
             self._batch = min(self._batch * 2, self._limits.batch)
@@ -460,7 +464,7 @@ class Connection(asyncio.Protocol):
     # ── Bytes to the peer ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _send(self, data: bytes) -> None:
-        if not self.is_open:
+        if self._transport is None or self._finished:
             return
         self._out.append(data)
         self._out_size += len(data)
@@ -484,16 +488,17 @@ class Connection(asyncio.Protocol):
         data = out[0] if len(out) == 1 else b"".join(out)
         out.clear()
         self._out_size = 0
-        if not self.is_open:
-            return
-        try:
-            self._write(data if self._tls is None else self._tls.send(data))
-        except ssl.SSLError as error:
-            self.abort(f"TLS: {error}")
+        if self._tls is None:
+            self._write(data)
+        elif self.is_open:
+            try:
+                self._write(self._tls.send(data))
+            except ssl.SSLError as error:
+                self.abort(f"TLS: {error}")
 
     def _write(self, data: bytes) -> None:
         transport = self._transport
-        if not data or transport is None or not self.is_open:
+        if not data or transport is None or self._finished or transport.is_closing():
             return
         self._last_active = self._loop.time()
         self._has_written = True

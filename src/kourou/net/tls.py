@@ -124,11 +124,6 @@ class TlsLayer:
         """A client's first bytes."""
         return self.receive(b"")[1]
 
-    @property
-    def unfinished(self) -> bool:
-        """The handshake or a record is begun, and its end is not here yet."""
-        return not self.ready or bool(self._incoming.pending)
-
     def receive(self, data: bytes) -> tuple[bytes, bytes]:
         """Plain text from the peer, and bytes that are to be sent to it. After its goodbye nothing counts any more."""
         if self.closed:

@@ -90,7 +90,7 @@ async def test_answers_arrive_although_the_peer_goes_on_sending(listen: Listen, 
 
 async def test_a_peer_that_does_not_close_after_us(listen: Listen, knock: Knock) -> None:
     handler = Echo()
-    listener = await listen(handler, limits=Limits(linger=0.1))
+    listener = await listen(handler, limits=Limits(linger=1.0))
     peer = await knock(listener)
     await peer.send(frame.encode(Command(1, 1)) + BAD_FRAMES[0])
     assert len(await peer.rest()) == 1

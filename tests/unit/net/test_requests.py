@@ -68,6 +68,11 @@ async def test_batches_shrink_when_answers_are_large(listen: Listen, knock: Knoc
     sizes = [len(batch) for batch in handler.batches]
     assert sizes[:3] == [8, 4, 2]
     assert set(sizes[3:]) <= {1, 2, 4}
+    handler.body = b""
+    handler.connections[0]._batch = 1
+    await peer.send([Command(1, opaque) for opaque in range(40)])
+    await peer.commands(40)
+    assert [len(batch) for batch in handler.batches][len(sizes) :] == [1, 2, 4, 8, 16, 9]
 
 
 async def test_answers_of_one_moment_leave_together(listen: Listen, knock: Knock) -> None:
