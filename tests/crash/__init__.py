@@ -1,0 +1,1 @@
+"""Real processes that are killed, and real file systems that fill up."""
