@@ -30,7 +30,7 @@ from kourou.store import entry_layout
 from kourou.store.commit_log import no_room
 from kourou.store.disk import Disk, File
 from kourou.store.segments import Segments
-from kourou.store.sparse import reserve, zero_tail
+from kourou.store.sparse import is_zero, reserve, zero_tail
 
 ENTRY_SIZE: Final = entry_layout.ENTRY_SIZE
 BLANK_SIZE: Final = 0x7FFFFFFF
@@ -366,9 +366,11 @@ class ConsumeQueue:
         position = end * ENTRY_SIZE
         self._forget_view()
         segments.remove_from(max(position, segments.start + 1))
-        if segments.holds(position):
-            zero_tail(self._disk, segments.file(position), position % segments.file_size)
+        at = position % segments.file_size
+        if segments.holds(position) and not is_zero(self._disk, segments.path(position - at), at, segments.file_size):
+            zero_tail(self._disk, segments.file(position), at)
         self._ends_at(end, _Entries(self._disk, segments))
+        self.release()  # many queues may be cut, one after the other
 
     def expire(self, log_start: int) -> int:
         """Records before this offset are gone: remove files that know of no others, never the last. How many went.

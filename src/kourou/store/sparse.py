@@ -6,6 +6,7 @@ writing, in steps, and what is cut off is zeroed only where something stands.
 
 import errno
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -45,24 +46,36 @@ def next_data(disk: Disk, path: Path, start: int, end: int) -> tuple[int, int]:
         os.close(descriptor)
 
 
+def is_zero(disk: Disk, path: Path, start: int, end: int) -> bool:
+    """Does nothing stand in a file from `start` to `end`? It is not mapped for this. Raises OSError."""
+    return next(_written(disk, path, start, end), None) is None
+
+
 def zero_tail(disk: Disk, file: File, start: int) -> bool:
     """Zero what stands in a file from `start` on, and sync it: was there anything? Raises OSError."""
-    end = len(file.buffer)
     found = False
-    at, data_end = next_data(disk, file.path, start, end)
-    while at < end:
-        stop = min(at - at % _CHUNK + _CHUNK, data_end)
-        # Read, not looked at through the mapping: comparing bytes is a memcmp, and pages stay unmapped.
-        data = disk.read_at(file.path, at, stop - at)
-        if data != _ZEROS[: stop - at]:
-            _zero(file, at, data)
-            found = True
-        at = stop
-        if at == data_end and at < end:
-            at, data_end = next_data(disk, file.path, at, end)
+    for at, data in _written(disk, file.path, start, len(file.buffer)):
+        _zero(file, at, data)
+        found = True
     if found:
         file.sync()
     return found
+
+
+def _written(disk: Disk, path: Path, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+    """The pieces of a file that are not zero, and where they stand.
+
+    Read, not looked at through the mapping: comparing bytes is a memcmp, and pages stay unmapped.
+    """
+    at, data_end = next_data(disk, path, start, end)
+    while at < end:
+        stop = min(at - at % _CHUNK + _CHUNK, data_end)
+        data = disk.read_at(path, at, stop - at)
+        if data != _ZEROS[: stop - at]:
+            yield at, data
+        at = stop
+        if at == data_end and at < end:
+            at, data_end = next_data(disk, path, at, end)
 
 
 def _zero(file: File, start: int, data: bytes) -> None:
