@@ -491,6 +491,18 @@ def test_recovering_a_small_queue_reads_little(tmp_path: Path, monkeypatch: pyte
     assert sum(reads) < 200_000
 
 
+def test_recovery_maps_only_what_it_cuts(open_queue: Open, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten thousand queues would take more descriptors than a process has."""
+    fill(open_queue(), 1500)
+    queue = open_queue()
+    with monkeypatch.context() as patched:
+        patched.setattr(disk, "open", None)
+        assert queue.recover(1500 * SIZE) == 0
+    assert queue.recover(1400 * SIZE) == 100
+    assert list(queue.dirty_files()) == []
+    assert state(open_queue()) == (0, 1400, 1400, 1400 * SIZE)
+
+
 def test_records_that_went_from_the_log_are_not_alive_after_recovery(open_queue: Open) -> None:
     fill(open_queue(), 100)
     queue = open_queue(log_start=40 * SIZE)
