@@ -183,7 +183,8 @@ def corpus() -> list[Command]:
         if "server" in info.direction.value:  # those that the machine serves, more often
             commands += [commands[-1], commands[-2]] * 10
     commands.append(Command(103, 1, ext=dict(LIKELY, compressed="true"), body=COMPRESSED, version=513))
-    commands.append(Command(318, 1, body=b"enableTopicList=true\norderMessageEnable=true\nsupportActingMaster=true\n"))
+    hot = b"enableTopicList=true\norderMessageEnable=true\nsupportActingMaster=true\nnotifyMinBrokerIdChanged=true\n"
+    commands.append(Command(318, 1, body=hot))
     commands += [Command(0, 1, 1, remark="r", ext={"a": "b"}), Command(105, -1, 2, remark="订单 🚀", binary=True)]
     if RECORDED.exists():
         lines = (json.loads(line) for line in RECORDED.read_text().splitlines())
