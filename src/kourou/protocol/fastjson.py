@@ -63,6 +63,8 @@ def decode(data: bytes, wanted: type[T]) -> T:
         return msgspec.convert(_without_nulls(loads(data)), wanted, strict=False, str_keys=True)
     except msgspec.ValidationError as error:
         raise BodyError(f"not a {_name(wanted)}: {error}") from None
+    except UnicodeDecodeError as error:
+        raise BodyError(f"not UTF-8 at byte {error.start} of a text") from None
     except RecursionError:
         raise BodyError("nested too deeply") from None
 

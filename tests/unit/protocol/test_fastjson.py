@@ -251,3 +251,8 @@ def test_standard_form_quotes_numbers_and_has_no_objects_as_keys() -> None:
     assert Sample(by_number={2: "x"}).encode(standard=True) == msgspec.json.encode(Sample(by_number={2: "x"}))
     with pytest.raises(TypeError):
         fastjson.encode({QUEUE: 1}, standard=True)
+
+
+def test_text_that_is_not_utf8_is_refused() -> None:
+    with pytest.raises(BodyError, match="not UTF-8"):
+        fastjson.decode(b'{"topicList":["\xff\xfe"]}', bodies.TopicList)
