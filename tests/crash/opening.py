@@ -30,6 +30,7 @@ def settings(mode: str = "async", segment_kib: int = 256) -> StoreSettings:
         queue_flush_interval_ms=50,
         queue_flush_least_pages=1,
         flush_interval_ms=50,
+        force_clean_enabled=False,
     )
 
 

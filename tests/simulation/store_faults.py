@@ -106,6 +106,14 @@ class FaultyRun(Run):
         except REFUSALS as refusal:
             self.refused(refusal)
 
+    def remove_topic(self) -> None:
+        with suppress(OSError, *REFUSALS):
+            Run.remove_topic(self)
+
+    def go_on_with_queues(self, topic: str) -> None:
+        with self.disk.at_rest():
+            Run.go_on_with_queues(self, topic)
+
     def give_back(self) -> None:
         mends = [job for job in self.done if isinstance(job, MendLog)]
         Run.give_back(self)

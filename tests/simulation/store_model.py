@@ -43,6 +43,9 @@ class Model:
     records: list[Record] = field(default_factory=list)
     ends: list[int] = field(default_factory=lambda: [0])  # where the log may end: behind records and fillers
     next_offsets: dict[QueueName, int] = field(default_factory=lambda: defaultdict(int))
+    renumbered: dict[QueueName, tuple[int, int]] = field(
+        default_factory=dict
+    )  # at which log offset, to go on with which
     stored_ms: int = 0
     safe: int = 0  # what is before it survives everything
     gone: int = 0  # what is before it was removed, or may have been
@@ -137,10 +140,18 @@ class Model:
         self.records = [record for record in self.records if record.end <= end]
         self.ends = self.ends[: bisect_right(self.ends, end)]
         self.stored_ms = self.records[-1].stored_ms if self.records else 0
+        self.renumbered = {queue: at for queue, at in self.renumbered.items() if at[0] <= end}
         self.next_offsets.clear()
+        self.next_offsets.update({queue: number for queue, (_, number) in self.renumbered.items()})
         for record in self.records:
-            if record.queue_offset is not None:
+            if record.queue_offset is not None and record.offset >= self.renumbered.get(record.queue, (0, 0))[0]:
                 self.next_offsets[record.queue] = record.queue_offset + 1
+
+    def renumber(self, queue: QueueName, number: int) -> None:
+        """The next message of a queue gets this offset."""
+        if self.next_offsets[queue] != number:
+            self.next_offsets[queue] = number
+            self.renumbered[queue] = (self.end, number)
 
     # ── Questions ─────────────────────────────────────────────────────────────────────────────────────────────────
 

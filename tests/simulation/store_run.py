@@ -37,7 +37,7 @@ def take_over_numbers(store: Store, model: Model) -> None:
     for name, records in model.queues(model.end).items():
         if not any(map(model.must_stay, records.values())):
             queue = store.queues.get(*name)
-            model.next_offsets[name] = 0 if queue is None else queue.next_offset
+            model.renumber(name, 0 if queue is None else queue.next_offset)
 
 
 class ObservedDisk(SimulatedDisk):
@@ -263,12 +263,16 @@ class Run:
         """Its queues go, and begin anew with the next message; unless some of the old ones are still to come."""
         topic = self.messages.one().topic
         self.note(f"remove {topic}")
-        self.store.remove_topic(topic)
         self.model.remove_topic(topic)
+        try:
+            self.store.remove_topic(topic)
+        finally:
+            self.go_on_with_queues(topic)
+
+    def go_on_with_queues(self, topic: str) -> None:
         for name in self.model.removed:
             if name[0] == topic:
-                queue = self.store.queues.get(*name)
-                self.model.next_offsets[name] = 0 if queue is None else queue.next_offset
+                self.model.renumber(name, self.store.queues.ensure(*name).next_offset)
 
     def write_back(self) -> None:
         self.note("write back")

@@ -26,6 +26,7 @@ cdef class Dispatcher:
 
     @cython.locals(scanner=Scanner, kind=int, topic=bytes, queue=ConsumeQueue, tags_code="long long", done=int)
     cpdef Scanner run(self, buffer, Py_ssize_t start, Py_ssize_t end, long long base, bint crc)
+    cdef bint _is_doubtful(self, Scanner scanner)
     cdef Scanner _scanner_over(self, buffer, Py_ssize_t start, Py_ssize_t end, long long base, bint crc)
     @cython.locals(index=Index, key=bytes)
     cdef _put_keys(self, Scanner scanner, bytes topic)

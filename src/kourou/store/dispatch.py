@@ -83,12 +83,9 @@ class Dispatcher:
         scanner = self._scanner_over(buffer, start, end, base, crc)
         self.torn = False
         while scanner.step() == _RECORD:
-            if self.recovering and scanner.stored_ms >= self.whole_until_ms:
-                if crc and is_torn(buffer, scanner, sealed=self._sealed):
-                    self.torn = True
-                    break
-                if self.doubtful_from < 0:
-                    self.doubtful_from = scanner.physical_offset
+            if self.recovering and self._is_doubtful(scanner) and crc and is_torn(buffer, scanner, sealed=self._sealed):
+                self.torn = True
+                break
             scanner.find_keys()
             kind = scanner.sys_flag & _TRANSACTION
             topic = scanner.topic
@@ -116,6 +113,12 @@ class Dispatcher:
             self.last_record = scanner.physical_offset
             self.records += 1
         return scanner
+
+    def _is_doubtful(self, scanner: Scanner) -> bool:
+        """Can a crash have taken a part of this record? Its time tells, unless that is what was taken."""
+        if self.doubtful_from < 0 and scanner.stored_ms >= self.whole_until_ms:
+            self.doubtful_from = scanner.physical_offset
+        return self.doubtful_from >= 0 or scanner.stored_ms < self.stored_ms
 
     def _scanner_over(self, buffer: memoryview, start: int, end: int, base: int, crc: bool) -> Scanner:
         """The scanner of the run before goes on where it can: making one costs as much as dispatching a record."""

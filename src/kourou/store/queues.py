@@ -21,6 +21,7 @@ class Queues:
         self._settings = settings
         self._on_disk: dict[str, set[int]] = {}
         self._open: dict[str, dict[int, ConsumeQueue]] = {}
+        self._given_out: dict[tuple[str, int], int] = {}  # next offsets of queues that were removed
         self.log_start = 0  # entries before it point to records that are gone
 
     def load(self) -> None:
@@ -78,6 +79,7 @@ class Queues:
                 queue.open(self.log_start)
             except OSError as error:
                 raise DiskFailedError(f"{self._path(topic, queue_id)} can't be read: {error}") from None
+            queue.next_offset = max(queue.next_offset, self._given_out.pop((topic, queue_id), 0))
             queues[queue_id] = queue
         return queue
 
@@ -114,18 +116,26 @@ class Queues:
             queue = self.ensure(topic, queue_id)
         return queue.expire(self.log_start)
 
-    def remove(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """A queue and its files go. If it is open it still has its descriptors: a worker may be syncing them."""
+    def forget(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """A queue is to be removed. If it is open, it still has its descriptors: a worker may be syncing them.
+
+        Records of it that were not dispatched yet will make it anew, and it goes on behind them.
+        """
+        queue = self._open.get(topic, {}).pop(queue_id, None)
+        if queue is not None and queue.next_offset > queue.end:
+            self._given_out[topic, queue_id] = queue.next_offset
+        return queue
+
+    def remove(self, topic: str, queue_id: int) -> None:
+        """The files of a queue go, which was forgotten before. Raises OSError."""
         queues, on_disk = self._open.get(topic, {}), self._on_disk.get(topic, set())
-        queue = queues.pop(queue_id, None)
-        on_disk.discard(queue_id)
-        if queues or on_disk:
+        if queues or on_disk - {queue_id}:
             self._disk.remove_folder(self._path(topic, queue_id))
+            on_disk.discard(queue_id)
         else:
+            self._disk.remove_folder(self._topic_path(topic))
             self._open.pop(topic, None)
             self._on_disk.pop(topic, None)
-            self._disk.remove_folder(self._topic_path(topic))
-        return queue
 
     def remove_all(self) -> None:
         self.close()

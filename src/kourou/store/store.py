@@ -10,6 +10,7 @@ back. `confirm` narrows that further for those who replicate.
 Java: DefaultMessageStore.
 """
 
+import errno
 import logging
 import os
 from collections.abc import Callable, Container, Hashable, Iterable, Sequence
@@ -127,17 +128,27 @@ class Store:
         disk: Disk | None = None,
         commit_log: Path | None = None,
     ) -> "Store":
-        """Open a store, recovering what needs it. Raises StoreInUseError, BadStoreError, OSError."""
+        """Open a store, recovering what needs it.
+
+        Raises StoreInUseError, BadStoreError, and DiskFullError or DiskFailedError where files can't be made or read.
+        """
         paths = Paths(root.absolute(), commit_log)
         disk = disk or RealDisk(paths.aside)
-        lock = disk.lock(paths.lock)
         try:
-            settings = _with_present_sizes(settings, disk, paths)
-            store = cls(paths, settings, disk, lock, store_host, now_ms, file_time)
-            store._recover(now_ms)
-        except BaseException:
-            lock.release()
-            raise
+            lock = disk.lock(paths.lock)
+            try:
+                settings = _with_present_sizes(settings, disk, paths)
+                store = cls(paths, settings, disk, lock, store_host, now_ms, file_time)
+            except BaseException:
+                lock.release()
+                raise
+            try:
+                store._recover(now_ms)
+            except BaseException:
+                store.abandon()
+                raise
+        except OSError as error:
+            raise _cannot_open(paths.root, error) from error
         return store
 
     def _recover(self, now_ms: int) -> None:
@@ -484,22 +495,30 @@ class Store:
 
     def _remove_queues(self, names: list[tuple[str, int]]) -> int:
         self.dispatch()
-        for topic, queue_id in names:
-            queue = self.queues.remove(topic, queue_id)
-            if queue is not None:
-                self._gone.append(queue)
-                if queue.next_offset > queue.end:  # some of its records are not dispatched yet, and will be
-                    self.queues.ensure(topic, queue_id).next_offset = queue.next_offset
-        self._dispatcher.forget_queues()
-        self._appender.forget()
-        if self._queue_job is None:
-            self._close_gone()
+        try:
+            for topic, queue_id in names:
+                queue = self.queues.forget(topic, queue_id)
+                if queue is not None:
+                    self._gone.append(queue)
+                self.queues.remove(topic, queue_id)
+        finally:
+            self._dispatcher.forget_queues()
+            self._appender.forget()
+            if self._queue_job is None:
+                self._close_gone()
         return len(names)
 
     def _close_gone(self) -> None:
         for queue in self._gone:
             queue.close()
         self._gone.clear()
+
+
+def _cannot_open(root: Path, error: OSError) -> DiskFullError | DiskFailedError:
+    what = f"{error.filename or root}: {error.strerror or error}; the store in {root} can't be opened"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFullError(f"{what} without room for some small files. Free some space, and start again")
+    return DiskFailedError(f"{what}. It must be possible to read and write there; then start again")
 
 
 def _with_present_sizes(settings: StoreSettings, disk: Disk, paths: Paths) -> StoreSettings:
