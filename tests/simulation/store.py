@@ -10,7 +10,10 @@ import time
 import traceback
 
 from .store_faults import FaultyRun
+from .store_rot import RottenRun
 from .store_run import Run
+
+KINDS = {"crashes": Run, "faults": FaultyRun, "rot": RottenRun}
 
 
 def main() -> int:
@@ -20,14 +23,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="only this one")
     parser.add_argument("--images", type=int, default=1, help="of each side of each boundary; 0: no crashes there")
     parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--faults", action="store_true", help="on a disk that fails")
+    parser.add_argument("--kind", choices=KINDS, default="crashes", help="what befalls the disk")
     parser.add_argument("--trace", action="store_true", help="say what a run that fails has done")
     parser.add_argument("--keep-going", action="store_true", help="after a failure")
     options = parser.parse_args()
     seeds = [options.seed] if options.seed is not None else range(options.first, options.first + options.seeds)
     failed, boundaries, checked, begin = [], 0, 0, time.monotonic()
     for seed in seeds:
-        run = (FaultyRun if options.faults else Run)(seed, options.images, options.steps)
+        run = KINDS[options.kind](seed, options.images, options.steps)
         try:
             run.run()
         except Exception:

@@ -211,10 +211,10 @@ class ConsumeQueue:
         self.start = self.end = self._clean = queue_offset - queue_offset % self._file_entries
         self.max_physical = 0
 
-    def restart(self) -> None:
-        """Nothing that is there is of use any more, and the next entry is the first one. Raises OSError."""
-        self._start_anew(0)
-        self.next_offset = 0
+    def restart(self, queue_offset: int) -> None:
+        """Nothing that is there is of use any more, and the next entry is this one. Raises OSError."""
+        self._start_anew(queue_offset)
+        self.next_offset = queue_offset
 
     def _fill(self, queue_offset: int) -> None:
         """Blanks up to this entry."""

@@ -101,10 +101,10 @@ class Dispatcher:
                 if scanner.queue_offset > queue.end:
                     self.gaps += 1
                 done = queue.put(scanner.physical_offset, scanner.size, tags_code, scanner.queue_offset)
-                if done == _BEHIND and self.recovering and scanner.queue_offset == 0:
-                    # The topic was removed and made again: its queue begins anew.
-                    queue.restart()
-                    done = queue.put(scanner.physical_offset, scanner.size, tags_code, 0)
+                if done == _BEHIND and self.recovering and (scanner.queue_offset == 0 or queue.end - queue.start < 2):
+                    # The topic was removed and made again: its queue begins anew. Or the first record has a wrong place.
+                    queue.restart(scanner.queue_offset)
+                    done = queue.put(scanner.physical_offset, scanner.size, tags_code, scanner.queue_offset)
                 if done > _DONE:
                     self.disagreements += 1
             if kind != _ROLLBACK and self._index is not None:

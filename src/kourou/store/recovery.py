@@ -204,8 +204,9 @@ class Recovery:
     def _something_is_missing(self) -> bool:
         if not self.queues.count() or (self.index is not None and self.index.is_empty):
             return True
-        # Somebody has removed the folder of a queue since our clean stop.
-        return self.hint is not None and self._hint_is_ours(self.hint) and self.hint.queues > self.queues.count()
+        # Somebody has removed the folder of a queue since our clean stop. The hint is there until a start is complete.
+        hint = self.hint
+        return hint is not None and (not self.clean or self._hint_is_ours(hint)) and hint.queues > self.queues.count()
 
     def _newest_dispatched(self) -> int:
         """The segment with the newest record that the queues have."""
