@@ -102,7 +102,7 @@ class Dispatcher:
                     self.gaps += 1
                 done = queue.put(scanner.physical_offset, scanner.size, tags_code, scanner.queue_offset)
                 if done == _BEHIND and self.recovering and (scanner.queue_offset == 0 or queue.end - queue.start < 2):
-                    # The topic was removed and made again: its queue begins anew. Or the first record has a wrong place.
+                    # The topic was removed and made again, and its queue begins anew; or its first record is wrong.
                     queue.restart(scanner.queue_offset)
                     done = queue.put(scanner.physical_offset, scanner.size, tags_code, scanner.queue_offset)
                 if done > _DONE:

@@ -239,7 +239,7 @@ def test_a_queue_with_nothing_alive_goes_on_anywhere(open_queue: Open, disk: Dis
 def test_a_queue_can_begin_anew(open_queue: Open) -> None:
     queue = open_queue()
     fill(queue, 2 * ENTRIES)
-    queue.restart()
+    queue.restart(0)
     assert state(queue) == (0, 0, 0, 0)
     fill(queue, 3)
     assert state(open_queue()) == (0, 3, 3, 3 * SIZE)
