@@ -1,11 +1,14 @@
 """The checkpoint: up to when a store's parts are safe; and `abort`, the sign of a run that never ended.
 
-    0          8         16        24                 32              40                48        4096
-    │ log ms   │ queues  │ index   │ master's flushed │ confirm offset│ queues' log end │ zeros … │
+    0          8         16        24                 32              40                48         56       64   4096
+    │ log ms   │ queues  │ index   │ master's flushed │ confirm offset│ queues' log end │ safe end │ log ms │ zeros … │
 
-Six big-endian integers, the rest of the page is zero. The first three are store times: every record up to that time is
-safe in the commit log, in the queues, in the index. Recovery begins where all of it was safe, so a checkpoint may lag
-behind the truth but must never run ahead of it.
+Big-endian integers, the rest of the page is zero. The first three are store times: every record up to that time is safe
+in the commit log, in the queues, in the index. Recovery begins where all of it was safe, so a checkpoint may lag behind
+the truth but must never run ahead of it.
+
+The last two are ours alone: up to which offset the log is safe, which is more exact than a time. Java leaves them as
+they are when it changes the others. So the first time stands there once more, and when the two differ they are old.
 
 Java overwrites the file in place; here it is replaced, so that a crash leaves the old values or the new ones. One that
 is missing, short or makes no sense costs time and no message: it reads as all zeros, and recovery walks the whole log.
@@ -30,6 +33,7 @@ RECOVERY_MARGIN_MS = 3_000
 """How far before the checkpoint recovery begins: two records of the same time may lie on both sides of a sync."""
 
 _VALUES = struct.Struct(">6q")
+_OURS = struct.Struct(">2q")
 _LATEST_MS = 2**42  # in the year 2109: a time beyond it is garbage
 _NOT_KNOWN = -1  # what Java has for an offset that was never set
 
@@ -49,6 +53,8 @@ class Checkpoint(msgspec.Struct, frozen=True, gc=False):
     """The log offset up to which enough replicas have the log."""
     logical_physical: int = 0
     """The log offset up to which the queues are safe. Releases before 5.4 leave it 0."""
+    safe_physical: int = 0
+    """The log offset up to which the log is safe; 0 if another broker wrote this, and only times are known."""
     problem: str | None = None
 
     @classmethod
@@ -72,11 +78,14 @@ class Checkpoint(msgspec.Struct, frozen=True, gc=False):
             return cls(problem=f"the times {values[:3]} make no sense")
         if min(values[3:]) < _NOT_KNOWN:
             return cls(problem=f"the offsets {values[3:]} make no sense")
-        return cls(*values)
+        safe_physical, physical_ms = _OURS.unpack_from(content.ljust(FILE_SIZE, b"\0"), _VALUES.size)
+        is_ours = safe_physical > 0 and physical_ms == values[0]
+        return msgspec.structs.replace(cls(*values), safe_physical=safe_physical if is_ours else 0)
 
     def encode(self) -> bytes:
         """The content of the file."""
-        return self._packed().ljust(FILE_SIZE, b"\0")
+        ours = _OURS.pack(self.safe_physical, self.physical_ms) if self.safe_physical else b""
+        return (self._packed() + ours).ljust(FILE_SIZE, b"\0")
 
     def write(self, disk: Disk, path: Path) -> None:
         """Replace the file. Raises OSError; the old one is then still there."""

@@ -20,7 +20,7 @@ cdef class Dispatcher:
     cdef object _buffer
     cdef readonly long long stored_ms, last_record, doubtful_from
     cdef readonly Py_ssize_t records, disagreements, gaps
-    cdef public long long whole_until_ms
+    cdef public long long whole_until_ms, whole_until
     cdef public bint recovering
     cdef readonly bint torn
 

@@ -56,6 +56,7 @@ class Dispatcher:
         self.gaps = 0  # records before which their queue has not all entries
         self.recovering = False  # the log was there before the queues were opened
         self.whole_until_ms = 0  # records stored before it were safe: no crash can have taken a part of them
+        self.whole_until = 0  # and neither of those before this offset
         self.doubtful_from = -1  # the first record that is not among those; -1: there was none
         self.torn = False  # the last run ended at a record of which a part is missing
 
@@ -116,6 +117,8 @@ class Dispatcher:
 
     def _is_doubtful(self, scanner: Scanner) -> bool:
         """Can a crash have taken a part of this record? Its time tells, unless that is what was taken."""
+        if scanner.physical_offset < self.whole_until:
+            return False
         if self.doubtful_from < 0 and scanner.stored_ms >= self.whole_until_ms:
             self.doubtful_from = scanner.physical_offset
         return self.doubtful_from >= 0 or scanner.stored_ms < self.stored_ms

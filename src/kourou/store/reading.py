@@ -4,12 +4,14 @@ What a reader gets are slices of the mapped log, not copies. Only dispatched rec
 a client may come up with has its own answer, as Apache gives it.
 
 No reader gets a record that does not hold. Those that were just written are taken from memory as they are; all that may
-come from the disk is checked, which costs about as much as finding it. A damaged record is passed over, and an error in
-the log says where it is. A damaged entry of a queue ends the read: the record is there, and a restart finds it.
+come from the disk is checked, which costs about as much as finding it. A record that is damaged, or whose file is gone,
+is passed over, and an error in the log says where it is. One that can't be read for another reason ends the read, and
+so does a missing entry of a queue: who passes over it would lose a message that is there.
 
 Java: DefaultMessageStore.getMessage, queryMessage, getOffsetInQueueByTime; GetMessageStatus.
 """
 
+import errno
 import logging
 import struct
 from collections.abc import Callable
@@ -144,7 +146,8 @@ class Reader:
         except OSError as error:
             log.error("queue %d of %s can't be read: %s", queue.queue_id, queue.topic, error)
             result.status = GetStatus.OFFSET_FOUND_NULL
-            result.next_offset = self._queues.next_file(result.next_offset)
+            if error.errno == errno.ENOENT:  # otherwise it may be read later, and nothing is passed over
+                result.next_offset = self._queues.next_file(result.next_offset)
             return
         trusted = self._trusted_from()
         for physical, size, tags_code in ENTRY.iter_unpack(entries):
@@ -158,7 +161,13 @@ class Reader:
             if accepts is not None and not accepts(tags_code):
                 self._passed_over(result, GetStatus.NO_MATCHED_MESSAGE)
                 continue
-            record = self._read(physical, size, trusted) if size != BLANK_SIZE and physical >= log_start else None
+            try:
+                record = self._read(physical, size, trusted) if size != BLANK_SIZE and physical >= log_start else None
+            except OSError as error:
+                log.error("the record at %d can't be read: %s", physical, error)
+                result.next_offset -= 1
+                self._passed_over(result, GetStatus.OFFSET_FOUND_NULL)
+                break
             if record is None:
                 self._passed_over(result, GetStatus.MESSAGE_WAS_REMOVING)
                 continue
@@ -187,15 +196,15 @@ class Reader:
             result.status = GetStatus.OFFSET_FOUND_NULL
 
     def _read(self, physical: int, size: int, trusted: int) -> memoryview | None:
-        """A record; None if it can't be read any more, or does not hold. Those around it still can."""
+        """A record; None if it is gone, or does not hold. Raises OSError if it can't be read now."""
         try:
             record = self._log.read(physical, size)
             if int.from_bytes(record[:4]) != size or (physical < trusted and not self._holds(physical, size)):
                 log.error("the record of %d bytes at %d is damaged: `kourou store verify` says more", size, physical)
                 return None
             return record
-        except (KeyError, OSError) as error:
-            log.error("the record at %d can't be read: %s", physical, error)
+        except (KeyError, FileNotFoundError) as error:
+            log.error("the record at %d is gone: %s", physical, error)
             return None
 
     def _trusted_from(self) -> int:

@@ -112,6 +112,7 @@ class Recovery:
             return self.report
         self.dispatcher.recovering = True
         self.dispatcher.whole_until_ms = self.checkpoint.physical_ms if not self.clean else ALWAYS
+        self.dispatcher.whole_until = self.checkpoint.safe_physical
         start = self._starting_point()
         end = self._walk(start)
         if self.dispatcher.disagreements or (self.dispatcher.gaps and start > segments.start):
@@ -270,10 +271,10 @@ class Recovery:
     def _safe_record_beyond(self, offset: int) -> int | None:
         """Is there a record behind this one that was safe before the crash? Then the log does not end here.
 
-        Those that were stored in the very millisecond of the checkpoint may have come before it, or after it.
+        Where only the time of the checkpoint is known: records of that very millisecond may have come after it.
         """
-        segments, limit_ms = self.log.segments, self.checkpoint.physical_ms
-        if self.dispatcher.stored_ms >= limit_ms:
+        segments, limit_ms, safe = self.log.segments, self.checkpoint.physical_ms, self.checkpoint.safe_physical
+        if self.dispatcher.stored_ms >= limit_ms and offset >= safe:
             return None  # nothing that was safe is missing
         start = offset + 1
         while segments.holds(start):
@@ -282,7 +283,7 @@ class Recovery:
             at = next_record(buffer, start - base, base)
             if at is not None:
                 scanner = Scanner(buffer, at, crc=True, base=base)
-                if scanner.step() == Found.RECORD and 0 < scanner.stored_ms < limit_ms:
+                if scanner.step() == Found.RECORD and (base + at < safe or 0 < scanner.stored_ms < limit_ms):
                     return base + at
                 start = base + at + 1
             else:

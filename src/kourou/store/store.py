@@ -422,6 +422,7 @@ class Store:
             logical_ms=stored_ms,
             index_ms=stored_ms if self.index is not None else 0,
             logical_physical=min(self.dispatched, self.log.flushed),
+            safe_physical=self.log.flushed,
         )
         return SyncQueues(self._disk, files, self._paths.checkpoint, checkpoint.encode())
 

@@ -137,3 +137,13 @@ def test_a_lowered_checkpoint_leads_recovery_to_the_same_place() -> None:
     assert (lowered.physical_ms, lowered.logical_physical) == (50_000, 512)
     assert lowered.lowered(20_000, 512) == lowered
     assert whole.lowered(0, 0).recovery_ms == whole.lowered(0, 0).recovery_with_index_ms == 0
+
+
+def test_the_safe_end_of_the_log_holds_until_another_broker_writes() -> None:
+    ours = Checkpoint(physical_ms=50_000, logical_ms=40_000, safe_physical=777)
+    content = bytearray(ours.encode())
+    assert [int.from_bytes(content[at : at + 8]) for at in (48, 56, 64)] == [777, 50_000, 0]
+    assert read(bytes(content)) == ours
+    content[0:8] = (60_000).to_bytes(8)  # Java changes its values in place
+    assert read(bytes(content)).safe_physical == 0
+    assert read(bytes(content[:48])).safe_physical == 0

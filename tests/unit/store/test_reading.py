@@ -170,15 +170,19 @@ def test_the_last_reason_counts(store: Store) -> None:
     )
 
 
-def test_a_queue_file_that_can_not_be_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(("code", "next_offset"), [(errno.ENOENT, 8), (errno.EIO, 5), (errno.EMFILE, 5)])
+def test_a_queue_file_that_can_not_be_read(
+    code: int, next_offset: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """If it is gone, reading goes on behind it. Otherwise nobody is sent past messages that may be read later."""
     disk = SimulatedDisk(Random(1))
     store = opened(disk, tmp_path / "store", replace(SETTINGS, queue_file_entries=4))
     send(store, *numbered(10))
     store.close(NOW)
     store = opened(disk, tmp_path / "store", replace(SETTINGS, queue_file_entries=4))
-    disk.fail("open", errno.EIO, where="*/consumequeue/*/00000000000000000080", times=math.inf)
+    disk.fail("open", code, where="*/consumequeue/*/00000000000000000080", times=math.inf)
     assert numbers(get(store, 2)) == [2, 3]  # no further than the file
-    assert answer(get(store, 5)) == (GetStatus.OFFSET_FOUND_NULL, 8)
+    assert answer(get(store, 5)) == (GetStatus.OFFSET_FOUND_NULL, next_offset)
     assert "queue 0 of orders can't be read" in caplog.text
     assert numbers(get(store, 8)) == [8, 9]
     disk.heal()
@@ -186,20 +190,29 @@ def test_a_queue_file_that_can_not_be_read(tmp_path: Path, caplog: pytest.LogCap
     store.abandon()
 
 
+@pytest.mark.parametrize("code", [errno.ENOENT, errno.EIO, errno.EMFILE])
 def test_a_segment_that_can_not_be_read_costs_its_own_records_only(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    code: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """If it is gone, they are passed over. Otherwise reading ends before them, for they may be read later."""
     disk = SimulatedDisk(Random(1))
     store = opened(disk, tmp_path / "store")
     places = send(store, *numbered(9, 4000))
     store.close(NOW)
     store = opened(disk, tmp_path / "store")
-    disk.fail("open", errno.EIO, where=f"*/commitlog/{SEGMENT:020}", times=math.inf)
-    assert numbers(get(store, 0)) == [0, 1, 2, 6, 7, 8]
-    assert answer(get(store, 3)) == (GetStatus.FOUND, 9)
+    disk.fail("open", code, where=f"*/commitlog/{SEGMENT:020}", times=math.inf)
+    if code == errno.ENOENT:
+        assert numbers(get(store, 0)) == [0, 1, 2, 6, 7, 8]
+        assert answer(get(store, 3)) == (GetStatus.FOUND, 9)
+    else:
+        assert numbers(get(store, 0)) == [0, 1, 2]
+        assert answer(get(store, 3)) == (GetStatus.OFFSET_FOUND_NULL, 3)
+    assert numbers(get(store, 6)) == [6, 7, 8]
     assert store.reader.record_at(places[3]) is None
     assert store.reader.record_at(places[6]) is not None
-    assert "can't be read" in caplog.text
+    assert ("is gone" if code == errno.ENOENT else "can't be read") in caplog.text
+    disk.heal()
+    assert numbers(get(store, 3)) == [3, 4, 5, 6, 7, 8]
     store.abandon()
 
 

@@ -1,0 +1,345 @@
+"""A store from its opening to its end: what is visible, what is safe, and what is left behind."""
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kourou.protocol.codes import SysFlag
+from kourou.store.disk import RealDisk
+from kourou.store.errors import DiskFailedError, IllegalMessageError, StoreInUseError
+from kourou.store.jobs import PrepareSegment, SyncLog, SyncQueues
+from kourou.store.reading import GetStatus
+from kourou.store.store import Store
+from kourou.store.worker import Worker
+
+from .small import BEGIN_MS, HOST, LOG, ROOT, SEGMENT, SETTINGS, SYNC, Small, file_time, message, new_disk
+
+# ── Writing and seeing ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_is_sent_can_be_read() -> None:
+    small = Small()
+    first, second = small.send(message(b"one", key="a"), message(b"two", queue_id=1))
+    assert (first.physical_offset, first.queue_offset, second.queue_offset) == (0, 0, 0)
+    assert second.physical_offset == first.size
+    assert small.bodies() == [b"one"]
+    assert small.bodies(queue_id=1) == [b"two"]
+    assert small.by_key("a") == [b"one"]
+
+
+def test_an_append_is_visible_only_after_dispatch() -> None:
+    small = Small()
+    small.append(message(b"one"))
+    assert small.bodies() == []
+    assert small.store.reader.record_at(0) is None
+    small.store.dispatch()
+    assert small.bodies() == [b"one"]
+
+
+def test_under_sync_flush_only_what_is_safe_is_visible() -> None:
+    small = Small(settings=SYNC)
+    small.send(message(b"one"))
+    assert small.bodies() == []
+    small.work()
+    assert small.bodies() == []
+    small.store.dispatch()
+    assert small.bodies() == [b"one"]
+
+
+def test_nobody_sees_beyond_what_is_confirmed() -> None:
+    small = Small()
+    small.store.confirm = small.append(message(b"one"), message(b"two"))[1].physical_offset
+    small.store.dispatch()
+    assert small.bodies() == [b"one"]
+    small.store.confirm = None
+    small.store.dispatch()
+    assert small.bodies() == [b"one", b"two"]
+
+
+def test_half_messages_and_rollbacks_have_no_place_in_a_queue() -> None:
+    small = Small()
+    kinds = (SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_COMMIT, SysFlag.TRANSACTION_ROLLBACK, SysFlag(0))
+    appended = small.send(*(message(b"%d" % kind, sys_flag=int(kind), key="k") for kind in kinds))
+    assert [one.queue_offset for one in appended] == [0, 0, 0, 1]
+    assert small.bodies() == [b"8", b"0"]
+    assert small.by_key("k") == [b"4", b"8", b"0"]
+    small.close()
+    again = small.again()
+    assert again.send(message(b"next"))[0].queue_offset == 2
+    assert len(again.bodies()) == 3
+
+
+def test_times_never_go_back_along_the_log() -> None:
+    small = Small()
+    small.send(message(b"one"))
+    small.now_ms -= 60_000
+    assert small.send(message(b"two"))[0].stored_ms == BEGIN_MS
+
+
+def test_a_batch_goes_in_as_a_whole_or_not_at_all() -> None:
+    small = Small()
+    batch = [message(b"x" * 1000), message(b"x" * 5000), message(b"y")]
+    with pytest.raises(IllegalMessageError, match="5000"):
+        small.store.append(batch, small.now_ms, together=True)
+    assert small.store.log.end == 0
+    with pytest.raises(IllegalMessageError, match="5000"):
+        small.store.append(batch, small.now_ms)
+    assert small.store.log.end > 1000  # the first one is in
+    small.fill(17)
+    assert SEGMENT - 2_000 < small.store.log.end < SEGMENT
+    appended = small.store.append([message(b"x" * 900) for _ in range(3)], small.now_ms, together=True)
+    assert [one.physical_offset // SEGMENT for one in appended] == [1, 1, 1]
+
+
+def test_every_record_may_have_a_crc_over_all_of_it() -> None:
+    small = Small(settings=replace(SETTINGS, record_crc=True))
+    small.send(message(b"one"), message(b"two", properties=b"a\1b"))
+    records = small.store.reader.get("orders", 0, 0, 2).records
+    assert [bytes(record[-20:-11]) for record in records] == [b"__CRC32#\1", b"__CRC32#\1"]
+    assert bytes(records[1][-24:-20]) == b"a\1b\2"
+
+
+def test_properties_with_zeros_always_have_one() -> None:
+    small = Small()
+    small.send(message(b"one", properties=b"a\1b\0\2"))
+    assert bytes(small.store.reader.get("orders", 0, 0, 1).records[0][-20:]).startswith(b"__CRC32#\1")
+
+
+# ── Safety ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_all_who_wait_are_answered_by_one_sync() -> None:
+    small = Small(settings=SYNC)
+    for token in ("a", "b"):
+        small.append(message(token.encode()))
+        assert not small.store.when_safe(small.store.log.end, token, small.now_ms)
+    (job,) = [job for job in small.later(0) if isinstance(job, SyncLog)]
+    small.append(message(b"c"))
+    assert not small.store.when_safe(small.store.log.end, "c", small.now_ms)
+    job.run()
+    assert small.store.finished(job, small.now_ms) == ["a", "b"]
+    assert small.store.when_safe(job.upto, "d", small.now_ms)
+    assert small.work(0) == ["c"]
+
+
+def test_who_waits_too_long_is_told() -> None:
+    small = Small(settings=SYNC)
+    small.append(message(b"one"))
+    small.store.when_safe(small.store.log.end, "a", small.now_ms)
+    assert small.store.late(small.now_ms + 4_999) == []
+    assert small.store.late(small.now_ms + 5_000) == ["a"]
+
+
+def test_a_flush_makes_everything_safe() -> None:
+    small = Small()
+    small.fill(60)
+    small.store.when_safe(small.store.log.end, "a", small.now_ms)
+    assert small.store.flush(small.now_ms) == ["a"]
+    for image in small.disk.crash_images(5):
+        assert len(small.again(image).bodies()) == 60
+
+
+def test_a_flush_takes_back_the_jobs_under_way() -> None:
+    """A second sync beside a first one that fails would succeed, and mean nothing."""
+    small = Small(settings=SYNC)
+    small.append(message(b"one"))
+    jobs = small.later()
+    (job,) = [job for job in jobs if isinstance(job, SyncLog)]
+    small.disk.fail("sync")
+    job.run()
+    with pytest.raises(DiskFailedError, match="could not be synced"):
+        small.store.flush(small.now_ms)
+    assert small.store.log.flushed == 0
+    assert small.store.finished(job, small.now_ms) == []
+
+
+def test_jobs_are_given_out_once() -> None:
+    small = Small()
+    small.send(message(b"one"))
+    first = small.later(20_000)
+    assert {type(job) for job in first} == {PrepareSegment, SyncLog, SyncQueues}
+    assert small.later(20_000) == []
+    for job in first:
+        job.run()
+        small.store.finished(job, small.now_ms)
+    assert small.later(20_000) == []
+
+
+# ── The end ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_clean_stop_leaves_no_abort_and_a_quick_start() -> None:
+    small = Small()
+    small.fill(60)
+    assert "abort" in small.names("")
+    small.close()
+    assert "abort" not in small.names("")
+    assert small.names("") == ["checkpoint", "kourou-clean.json", "lock"]
+    again = small.again(small.disk.crash())
+    assert (again.store.report.hinted, again.store.report.records) == (True, 0)
+    assert again.names("") == ["abort", "checkpoint", "lock"]
+    assert len(again.bodies()) == 60
+
+
+def test_starts_change_nothing_by_themselves() -> None:
+    small = Small()
+    small.fill(20)
+    small.close()
+    index = small.names("index")[0]
+    before = small.disk.read(ROOT / "index" / index)
+    for _ in range(3):
+        small = small.again()
+        small.close()
+    assert small.disk.read(ROOT / "index" / index) == before
+
+
+def test_a_stop_with_jobs_under_way() -> None:
+    small = Small()
+    small.fill(30)
+    jobs = small.later()
+    jobs[0].run()
+    small.close()
+    before = small.disk.calls
+    for job in jobs:
+        job.run()
+    assert small.disk.calls == before, "a job has done something after the end"
+    again = small.again()
+    assert again.store.report.hinted
+    assert len(again.bodies()) == 30
+
+
+def test_a_job_does_nothing_once_a_store_is_abandoned() -> None:
+    small = Small()
+    small.fill(30)
+    jobs = small.later()
+    small.store.abandon()
+    before = small.disk.calls
+    for job in jobs:
+        job.run()
+    assert small.disk.calls == before
+    assert len(small.again(small.disk.kill()).bodies()) == 30
+
+
+def test_the_lock_is_released_however_it_ends() -> None:
+    small = Small()
+    with pytest.raises(StoreInUseError, match="open already"):
+        small.again()
+    small.disk.fail("replace", where="*/checkpoint")
+    small.send(message(b"one"))
+    with pytest.raises(OSError, match="checkpoint"):
+        small.close()
+    assert small.again().bodies() == [b"one"]
+
+
+def test_an_open_that_fails_lets_go_of_the_lock() -> None:
+    small = Small()
+    small.fill(3)
+    small.close()
+    small.disk.fail("replace", where="*/abort")
+    with pytest.raises(DiskFailedError, match=r"/store/abort: Input/output error; the store in /store can't be opened"):
+        small.again()
+    assert small.again().store.report.hinted
+
+
+def test_a_second_process_is_kept_out(tmp_path: Path) -> None:
+    def open_it() -> Store:
+        return Store.open(tmp_path, SETTINGS, store_host=HOST, now_ms=BEGIN_MS, file_time=file_time)
+
+    store = open_it()
+    with pytest.raises(StoreInUseError, match=rf"{tmp_path} is open already .*stop the broker that has it"):
+        open_it()
+    store.close(BEGIN_MS)
+    open_it().close(BEGIN_MS)
+
+
+def test_threads_do_the_work(tmp_path: Path) -> None:
+    """The whole way on a real disk: append, group commit by a worker, visible, clean stop."""
+    woken = threading.Event()
+    disk = RealDisk(tmp_path / "kourou-aside")
+    store = Store.open(tmp_path, SYNC, store_host=HOST, now_ms=BEGIN_MS, file_time=file_time, disk=disk)
+    worker = Worker(woken.set)
+    answered: set[object] = set()
+    for number in range(100):
+        store.append([message(b"%03d" % number + bytes(400))], BEGIN_MS + number)
+        store.when_safe(store.log.end, number, BEGIN_MS)
+        for job in store.jobs(BEGIN_MS + number):
+            worker.submit(job)
+        for job in worker.finished(wait=number % 10 == 9):
+            answered |= set(store.finished(job, BEGIN_MS + number))
+    for job in worker.close():
+        answered |= set(store.finished(job, BEGIN_MS + 100))
+    answered |= set(store.flush(BEGIN_MS + 100))
+    assert answered == set(range(100))
+    assert woken.is_set()
+    assert store.reader.offsets("orders", 0) == (0, 100)
+    store.close(BEGIN_MS + 100)
+    assert not (tmp_path / "abort").exists()
+
+
+# ── Removing ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_removed_topic_begins_anew() -> None:
+    small = Small()
+    small.fill(15)
+    assert small.store.remove_topic("orders") == 1
+    assert small.store.reader.get("orders", 0, 0, 1).status is GetStatus.NO_MATCHED_LOGIC_QUEUE
+    assert small.send(message(b"new"))[0].queue_offset == 0
+    assert small.bodies() == [b"new"]
+
+
+@pytest.mark.parametrize("way", ["stop", "kill", "rebuild"])
+def test_the_new_life_of_a_topic_survives(way: str) -> None:
+    small = Small()
+    small.fill(15)
+    small.store.remove_topic("orders")
+    small.send(message(b"new 0"), message(b"new 1"))
+    if way == "stop":
+        small.close()
+    else:
+        small.store.abandon()
+        small.disk = small.disk.kill()
+    if way == "rebuild":
+        small.disk.remove_folder(ROOT / "consumequeue")
+    again = small.again()
+    assert again.bodies() == [b"new 0", b"new 1"]
+    assert again.send(message(b"new 2"))[0].queue_offset == 2
+
+
+def test_a_topic_removed_while_some_of_it_is_not_visible_goes_on_counting() -> None:
+    """Those will make the queue again, and the next message must not get the place of one of them."""
+    small = Small(settings=SYNC)
+    small.fill(3)
+    small.settle()
+    small.append(message(b"not safe yet"))
+    small.store.remove_topic("orders")
+    assert small.append(message(b"after"))[0].queue_offset == 4
+    small.settle()
+    assert small.bodies(offset=3) == [b"not safe yet", b"after"]
+
+
+def test_a_removal_that_fails_half_way() -> None:
+    small = Small(settings=SYNC)
+    small.fill(25)
+    small.settle()
+    small.append(message(b"not safe yet"))
+    small.disk.fail("remove", after=1)
+    with pytest.raises(OSError, match="consumequeue"):
+        small.store.remove_topic("orders")
+    assert small.append(message(b"after"))[0].queue_offset == 26
+    small.settle()
+    assert small.bodies(offset=25) == [b"not safe yet", b"after"]
+    small.store.remove_topic("orders")
+    assert small.disk.folders(ROOT / "consumequeue") == []
+
+
+def test_a_disk_of_its_own_for_the_log() -> None:
+    disk = new_disk()
+    elsewhere = Path("/fast/log")
+    store = Store.open(
+        ROOT, SETTINGS, store_host=HOST, now_ms=BEGIN_MS, file_time=file_time, disk=disk, commit_log=elsewhere
+    )
+    store.append([message(b"one")], BEGIN_MS)
+    assert disk.files(elsewhere) and not disk.files(LOG)
