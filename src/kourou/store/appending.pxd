@@ -19,9 +19,9 @@ cdef class Appender:
     cdef dict _topics
     cdef bint _record_crc
 
+    cpdef list append(self, messages, long long stored_ms)
     @cython.locals(
         log=CommitLog,
-        done=list,
         topic=_Topic,
         queue=ConsumeQueue,
         properties=bytes,
@@ -30,6 +30,6 @@ cdef class Appender:
         queue_offset="long long",
         offset="long long",
     )
-    cpdef list append(self, messages, long long stored_ms)
+    cdef _append(self, messages, long long stored_ms, list done)
     @cython.locals(topic=_Topic)
     cdef _Topic _keep(self, str name)

@@ -12,6 +12,7 @@ import msgspec
 from kourou.protocol.codes import TRANSACTION_MASK, SysFlag
 from kourou.store.commit_log import CommitLog, NewMessage, with_room_for_crc
 from kourou.store.consume_queue import ConsumeQueue
+from kourou.store.errors import StoreError
 
 TOPICS_KEPT_MAX: Final = 100_000
 
@@ -59,8 +60,24 @@ class Appender:
 
     def append(self, messages: Sequence[NewMessage], stored_ms: int) -> list[Appended]:
         """Append messages in order. Raises IllegalMessageError, DiskFullError, DiskFailedError: those before are in."""
-        log = self._log
         done: list[Appended] = []
+        self._append(messages, stored_ms, done)
+        return done
+
+    def append_each(self, messages: Sequence[NewMessage], stored_ms: int) -> list[Appended | StoreError]:
+        """The same, and none stops the others: where each went, or why it did not."""
+        done: list[Appended | StoreError] = []
+        while len(done) < len(messages):
+            try:
+                self._append(messages[len(done) :], stored_ms, done)
+            except StoreError as error:
+                done.append(error)
+        return done
+
+    def _append(
+        self, messages: Sequence[NewMessage], stored_ms: int, done: "list[Appended] | list[Appended | StoreError]"
+    ) -> None:
+        log = self._log
         for message in messages:
             topic = self._topics.get(message.topic)
             if topic is None:
@@ -82,7 +99,6 @@ class Appender:
             if is_queued:
                 queue.next_offset = queue_offset + 1
             done.append(Appended(offset, queue_offset, stored_ms, log.end - offset))
-        return done
 
     def _keep(self, name: str) -> _Topic:
         if len(self._topics) >= TOPICS_KEPT_MAX:

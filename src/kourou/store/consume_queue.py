@@ -92,6 +92,7 @@ class ConsumeQueue:
         "_segments",
         "_view",
         "end",
+        "fresh",
         "max_physical",
         "next_offset",
         "queue_id",
@@ -106,6 +107,7 @@ class ConsumeQueue:
         self.end = 0  # the first entry that is not there yet
         self.next_offset = 0  # what the next message that is appended to the log gets; the store counts it up
         self.max_physical = 0  # where the newest record that has an entry ends
+        self.fresh = False  # it has entries that dispatch has not told anybody of yet
         self._disk = disk
         self._folder = folder
         self._file_entries = file_entries

@@ -15,6 +15,7 @@ cdef class Dispatcher:
     cdef Index _index
     cdef bytes _topic
     cdef dict _queues
+    cdef list _fresh
     cdef bint _sealed
     cdef Scanner _scanner
     cdef object _buffer

@@ -47,6 +47,7 @@ class Dispatcher:
         self._sealed = sealed
         self._topic = b""  # of the record before, whose queues are at hand
         self._queues: dict[int, ConsumeQueue] = {}
+        self._fresh: list[ConsumeQueue] = []  # queues with new entries that nobody was told of
         self._scanner: Scanner | None = None  # of the last run, and what it looked at
         self._buffer: memoryview | None = None
         self.stored_ms = 0  # of the last record that was dispatched
@@ -75,6 +76,13 @@ class Dispatcher:
         """Some queues are not there any more."""
         self._topic = b""
         self._queues = {}
+
+    def take_fresh(self) -> list[ConsumeQueue]:
+        """Queues that got entries since this was last asked, each once."""
+        fresh, self._fresh = self._fresh, []
+        for queue in fresh:
+            queue.fresh = False
+        return fresh
 
     def run(self, buffer: memoryview, start: int, end: int, base: int, crc: bool) -> Scanner:
         """Dispatch the records of `buffer[start:end]`, whose first byte has the physical offset `base`.
@@ -108,6 +116,9 @@ class Dispatcher:
                     done = queue.put(scanner.physical_offset, scanner.size, tags_code, scanner.queue_offset)
                 if done > _DONE:
                     self.disagreements += 1
+                elif done == _DONE and not queue.fresh:
+                    queue.fresh = True
+                    self._fresh.append(queue)
             if kind != _ROLLBACK and self._index is not None:
                 self._put_keys(scanner, topic)
             self.stored_ms = scanner.stored_ms

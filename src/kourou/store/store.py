@@ -172,6 +172,7 @@ class Store:
         disk.replace(paths.abort, str(os.getpid()).encode())  # from here on, whatever ends this is a crash
         self.report = recovery.run()
         self.dispatched = self._dirty_since = self.reader.written_from = self.log.end
+        self._dispatcher.take_fresh()  # nobody has seen these queues in another state
         log.info("%s", self.report)
         for damage in self.report.damage:
             log.error("damaged: %s", damage)
@@ -235,6 +236,12 @@ class Store:
             self._make_room(messages)
         return self._appender.append(messages, max(now_ms, self.log.stored_ms))
 
+    def append_each(self, messages: Sequence[NewMessage], now_ms: int) -> list[Appended | StoreError]:
+        """Append what can be appended: for each message where it went, or why it was refused."""
+        if self._cleaner.refusal is not None:
+            return [DiskFullError(self._cleaner.refusal) for _ in messages]
+        return self._appender.append_each(messages, max(now_ms, self.log.stored_ms))
+
     def _make_room(self, messages: Iterable[NewMessage]) -> None:
         size = 0
         for message in messages:
@@ -267,7 +274,19 @@ class Store:
                     f"{commit_log.segments.path(base)} at {scanner.at}: {scanner.reason}; the log ends at {limit}"
                 )
 
+    def arrived(self) -> list[ConsumeQueue]:
+        """Queues that `dispatch` gave new entries since this was last asked, each once: who polls them may look again.
+
+        They go from `start` to `end` by now. Also ask after `finished` and `flush`, which may dispatch.
+        """
+        return self._dispatcher.take_fresh()
+
     # ── Safety ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def durable(self) -> int:
+        """Up to which offset the log is safe; `dispatched` says up to which it is visible."""
+        return self.log.flushed
 
     def when_safe(self, upto: int, token: Hashable, now_ms: int) -> bool:
         """Is the log safe up to here? If not, `finished` or `late` will name the token."""

@@ -343,3 +343,52 @@ def test_a_disk_of_its_own_for_the_log() -> None:
     )
     store.append([message(b"one")], BEGIN_MS)
     assert disk.files(elsewhere) and not disk.files(LOG)
+
+
+# ── What those above are told ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_each_of_many_messages_has_its_own_answer() -> None:
+    small = Small()
+    many = [message(b"one"), message(b"x" * 5000), message(b"two"), message(b"", topic="t" * 300), message(b"three")]
+    done = small.store.append_each(many, small.now_ms)
+    assert [type(answer).__name__ for answer in done] == [
+        *("Appended", "IllegalMessageError", "Appended", "IllegalMessageError", "Appended")
+    ]
+    small.store.dispatch()
+    assert small.bodies() == [b"one", b"two", b"three"]
+    small.append(message(b"x" * 3_800))
+    small.disk.full_after(0)
+    done = small.store.append_each([message(b"x" * 3_900), message(b"x" * 3_900), message(b"fits")], small.now_ms)
+    assert [type(answer).__name__ for answer in done] == ["Appended", "DiskFullError", "Appended"]
+
+
+def test_queues_with_new_entries_are_named_once() -> None:
+    small = Small()
+    small.send(message(b"one"), message(b"two"), message(b"three", "others", 7))
+    assert [(queue.topic, queue.queue_id, queue.end) for queue in small.store.arrived()] == [
+        ("orders", 0, 2),
+        ("others", 7, 1),
+    ]
+    assert small.store.arrived() == []
+    small.append(message(b"four"))
+    assert small.store.arrived() == [], "nobody can see it yet"
+    small.store.dispatch()
+    assert [queue.topic for queue in small.store.arrived()] == ["orders"]
+
+
+def test_nothing_arrives_by_a_start() -> None:
+    small = Small()
+    small.fill(3)
+    small.store.abandon()
+    assert small.again(small.disk.kill()).store.arrived() == []
+
+
+def test_how_far_the_log_is_safe_and_visible() -> None:
+    small = Small(settings=SYNC)
+    end = small.append(message(b"one"))[0].size
+    assert (small.store.durable, small.store.dispatched) == (0, 0)
+    small.work()
+    assert (small.store.durable, small.store.dispatched) == (end, 0)
+    small.store.dispatch()
+    assert (small.store.durable, small.store.dispatched) == (end, end)
