@@ -357,7 +357,7 @@ def test_each_of_many_messages_has_its_own_answer() -> None:
     ]
     small.store.dispatch()
     assert small.bodies() == [b"one", b"two", b"three"]
-    small.append(message(b"x" * 3_800))
+    small.append(message(b"x" * 3_000))
     small.disk.full_after(0)
     done = small.store.append_each([message(b"x" * 3_900), message(b"x" * 3_900), message(b"fits")], small.now_ms)
     assert [type(answer).__name__ for answer in done] == ["Appended", "DiskFullError", "Appended"]
