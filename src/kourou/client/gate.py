@@ -1,0 +1,74 @@
+"""Back-pressure: how much may be under way at once, in messages and in bytes."""
+
+import asyncio
+from collections import deque
+
+
+class Gate:
+    """Counts what is under way. Who would exceed a limit waits, in the order of coming.
+
+    One message larger than the whole byte limit is let through alone: it could never pass otherwise.
+    """
+
+    def __init__(self, count_max: int, size_max: int) -> None:
+        self._count_max = count_max
+        self._size_max = size_max
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self.count = 0
+        self.size = 0
+
+    def has_room(self, size: int) -> bool:
+        """Whether one more of this size may go now, without pushing in before somebody who waits."""
+        return not self._waiters and self._fits(size)
+
+    def _fits(self, size: int) -> bool:
+        return self.count == 0 or (self.count < self._count_max and self.size + size <= self._size_max)
+
+    def enter(self, size: int) -> None:
+        """One more is under way; `leave` must follow."""
+        self.count += 1
+        self.size += size
+
+    def leave(self, size: int) -> None:
+        self.count -= 1
+        self.size -= size
+        if self._waiters:
+            self._wake()
+
+    async def wait(self, size: int) -> None:
+        """Wait for room, and enter. Safe to cancel: then nothing is entered."""
+        if self.has_room(size):
+            self.enter(size)
+            return
+        while True:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.append(future)
+            try:
+                await future
+            except asyncio.CancelledError:
+                if future in self._waiters:
+                    self._waiters.remove(future)
+                else:
+                    self._wake()  # it was our turn, which is the next one's now
+                raise
+            if self._fits(size):
+                self.enter(size)
+                if self._waiters and self._fits(0):
+                    self._wake()
+                return
+
+    def _wake(self) -> None:
+        while self._waiters:
+            future = self._waiters.popleft()
+            if not future.done():
+                future.set_result(None)
+                return
+
+    async def drained(self, timeout: float) -> bool:
+        """Wait until nothing is under way; False when it takes longer than `timeout` seconds."""
+        deadline = asyncio.get_running_loop().time() + timeout
+        while self.count:
+            if asyncio.get_running_loop().time() >= deadline:
+                return False
+            await asyncio.sleep(0.005)
+        return True

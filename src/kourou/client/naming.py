@@ -1,0 +1,122 @@
+"""Names of topics and groups: which are allowed, what the system's own are called, and namespaces.
+
+A namespace keeps the topics and groups of one application apart from another's by a prefix that users do not see:
+
+    orders           ns%orders
+    %RETRY%billing   %RETRY%ns%billing
+
+`wrap` adds it on the way to a broker, `unwrap` takes it off again. Java: NamespaceUtil, TopicValidator, Validators.
+"""
+
+import re
+from typing import Final
+
+from kourou.client.errors import InvalidNameError
+
+RETRY_PREFIX: Final = "%RETRY%"
+DEAD_LETTER_PREFIX: Final = "%DLQ%"
+NAMESPACE_SEPARATOR: Final = "%"
+SYSTEM_PREFIX: Final = "rmq_sys_"
+SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
+
+DEFAULT_TOPIC: Final = "TBW102"
+"""The topic whose settings a broker gives to topics that it creates on their first message."""
+
+TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
+
+TOPIC_LENGTH_MAX: Final = 127
+GROUP_LENGTH_MAX: Final = 120
+SYSTEM_TOPIC_LENGTH_MAX: Final = 255
+
+_NOT_TO_BE_SENT: Final = frozenset(
+    {
+        "SCHEDULE_TOPIC_XXXX",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+    }
+)
+SYSTEM_TOPICS: Final = _NOT_TO_BE_SENT | {DEFAULT_TOPIC, "BenchmarkTest", TRACE_TOPIC, "CHECKPOINT_TOPIC"}
+SYSTEM_GROUPS: Final = frozenset(
+    {"DEFAULT_CONSUMER", "DEFAULT_PRODUCER", "TOOLS_CONSUMER", "SCHEDULE_CONSUMER", "FILTERSRV_CONSUMER"}
+    | {"__MONITOR_CONSUMER", "CLIENT_INNER_PRODUCER", "SELF_TEST_P_GROUP", "SELF_TEST_C_GROUP"}
+    | {"CID_ONS-HTTP-PROXY", "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_ONSAPI_PULL"}
+)
+
+_LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+").fullmatch
+
+
+def retry_topic(group: str) -> str:
+    """Where messages wait that a consumer of the group failed on."""
+    return RETRY_PREFIX + group
+
+
+def dead_letter_topic(group: str) -> str:
+    """Where messages end that consumers of the group failed on too often."""
+    return DEAD_LETTER_PREFIX + group
+
+
+def is_system_topic(topic: str) -> bool:
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIX)
+
+
+def is_system_group(group: str) -> bool:
+    return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
+
+
+def check_topic(topic: str) -> None:
+    """Raises InvalidNameError for a name that no broker takes."""
+    _check("topic", topic)
+    is_groups = topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
+    limit = SYSTEM_TOPIC_LENGTH_MAX if is_groups else TOPIC_LENGTH_MAX
+    if len(topic) > limit:
+        raise InvalidNameError(f"topic {topic[:40]!r}… has {len(topic)} characters; {limit} are allowed")
+
+
+def check_sendable(topic: str) -> None:
+    """Raises InvalidNameError for a topic that takes no messages from clients."""
+    check_topic(topic)
+    if topic in _NOT_TO_BE_SENT:
+        raise InvalidNameError(f"topic {topic!r} belongs to the broker: clients may not send to it")
+
+
+def check_group(group: str) -> None:
+    """Raises InvalidNameError for a name that no broker takes."""
+    _check("group", group)
+    if len(group) > GROUP_LENGTH_MAX:
+        raise InvalidNameError(f"group {group[:40]!r}… has {len(group)} characters; {GROUP_LENGTH_MAX} are allowed")
+    if group in ("DEFAULT_PRODUCER", "DEFAULT_CONSUMER"):
+        raise InvalidNameError(f"group {group!r} is reserved: choose a name of your own")
+
+
+def _check(what: str, name: str) -> None:
+    if not name or not name.strip():
+        raise InvalidNameError(f"a {what} needs a name")
+    if not _LEGAL(name):
+        raise InvalidNameError(f"{what} {name[:80]!r} holds other characters than letters, digits, % | _ and -")
+
+
+def wrap(name: str, namespace: str | None) -> str:
+    """The name of a topic or group as brokers know it."""
+    if not namespace or not name or is_system_topic(name) or is_system_group(name):
+        return name
+    kind, rest = _split(name)
+    start = namespace + NAMESPACE_SEPARATOR
+    return name if rest.startswith(start) else kind + start + rest
+
+
+def unwrap(name: str, namespace: str | None) -> str:
+    """The name as the user knows it."""
+    if not namespace:
+        return name
+    kind, rest = _split(name)
+    return kind + rest.removeprefix(namespace + NAMESPACE_SEPARATOR)
+
+
+def _split(name: str) -> tuple[str, str]:
+    for kind in (RETRY_PREFIX, DEAD_LETTER_PREFIX):
+        if name.startswith(kind):
+            return kind, name[len(kind) :]
+    return "", name

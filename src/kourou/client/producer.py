@@ -1,0 +1,526 @@
+"""Sending messages.
+
+    send            one message, up to 1 + 2 attempts on different brokers within one time limit
+    send_many       many, pipelined: the next is sent before the last is answered
+    send_batch      many in few requests: one append, one queue, all or nothing per request
+    send_one_way    no answer is awaited: quick, and may be lost
+
+Without more words, messages go to the queues of a topic in turn. An ordering key, a selector or a queue fixes it; then
+a failed attempt is not repeated elsewhere. How much may be under way is bounded (gate.py); who sends more, waits.
+
+Java: DefaultMQProducerImpl.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Final
+
+from kourou.client import naming
+from kourou.client.errors import ClosedError, InvalidMessageError, NoBrokerError, NoRouteError
+from kourou.client.faults import Faults
+from kourou.client.gate import Gate
+from kourou.client.outgoing import Draft, Message, draft, draft_batches
+from kourou.client.results import STORED_CODES, SendManyError, SendResult, SendStatus, send_result
+from kourou.client.routes import Route
+from kourou.client.session import Session
+from kourou.client.settings import ProducerSettings
+from kourou.net.errors import RequestTimedOutError, TooManyRequestsError, TransportError
+from kourou.protocol.codes import RequestCode, ResponseCode
+from kourou.protocol.command import Command
+from kourou.protocol.errors import KourouError, TopicNotExistError, refused
+from kourou.protocol.hashes import java_hash
+from kourou.protocol.headers import RecallMessage
+from kourou.protocol.message import MessageQueue
+
+log = logging.getLogger(__name__)
+
+Selector = Callable[[Sequence[MessageQueue]], MessageQueue]
+"""Chooses one of a topic's queues."""
+
+RETRIED_CODES: Final = frozenset(
+    {
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.NO_BUYER_ID,
+        ResponseCode.NOT_IN_CURRENT_UNIT,
+        ResponseCode.GO_AWAY,
+    }
+)
+"""Refusals that another broker, or the same one a little later, may not repeat."""
+
+RETRY_PAUSE_S: Final = 0.05
+"""Before an attempt on the same broker that has just failed; doubled each time."""
+
+PROBE_INTERVAL_S: Final = 3.0
+
+
+def by_key(key: str) -> Selector:
+    """Always the same queue for the same key, as long as the number of queues stays. Java: SelectMessageQueueByHash."""
+    hash_ = abs(java_hash(key))
+    return lambda queues: queues[hash_ % len(queues)]
+
+
+class Producer:
+    """Sends messages of one producer group. Made by `Client.producer`."""
+
+    def __init__(self, session: Session, group: str, settings: ProducerSettings) -> None:
+        naming.check_group(group)
+        self._session = session
+        self.group = session.wrap(group)
+        self.settings = settings
+        self._gate = Gate(settings.in_flight, settings.in_flight_size)
+        self._turns: dict[str, int] = {}  # topic -> which queue is next
+        self._faults = Faults() if settings.avoid_slow_brokers else None
+        self._closed = False
+        self.on_sent: Callable[[Draft, MessageQueue, SendResult | None, float], None] | None = None  # for traces
+        session.producer_groups.add(self.group)
+        if self._faults is not None:
+            session.every(PROBE_INTERVAL_S, self._probe)
+
+    # ── What users call ───────────────────────────────────────────────────────────────────────────────────────────
+
+    async def send(
+        self,
+        topic: str,
+        body: bytes | Message,
+        *,
+        tag: str | None = None,
+        keys: str | Sequence[str] = (),
+        properties: dict[str, str] | None = None,
+        ordering_key: str | None = None,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        delay: timedelta | None = None,
+        deliver_at: datetime | None = None,
+        delay_level: int = 0,
+        flag: int = 0,
+        timeout: float | None = None,
+    ) -> SendResult:
+        """Send one message and wait until it is stored.
+
+        Raises NoRouteError, InvalidMessageError, InvalidNameError, RefusedError (the broker's no), TransportError (no
+        broker reached, or none answered in time), ClosedError. After a RequestTimedOutError the message may be stored.
+        """
+        message = _message(body, tag, keys, properties, delay, deliver_at, delay_level, flag)
+        if ordering_key is not None:
+            message.properties = {**message.properties, "__SHARDINGKEY": ordering_key}
+        prepared = self._draft(topic, message)
+        if ordering_key is not None:
+            prepared.kind = 4
+        return await self.send_draft(prepared, _selector(ordering_key, queue, selector, self._session), timeout)
+
+    async def send_many(
+        self,
+        topic: str,
+        messages: Iterable[bytes | Message],
+        *,
+        ordering_key: str | None = None,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        timeout: float | None = None,
+    ) -> list[SendResult]:
+        """Send many messages, each by itself, without waiting for one before sending the next.
+
+        `timeout` is for each message. With an ordering key or a queue, all go to one queue in their order. Raises
+        SendManyError, which has the results of all, when some could not be sent; else as `send`.
+        """
+        fixed = _selector(ordering_key, queue, selector, self._session)
+        limit = self.settings.timeout if timeout is None else timeout
+        under_way: list[_UnderWay] = []
+        results: list[SendResult | KourouError] = []
+        try:
+            for item in messages:
+                message = item if isinstance(item, Message) else Message(body=item)
+                prepared = self._draft(topic, message)
+                if not self._gate.has_room(prepared.size):
+                    await self._collect(under_way, results, fixed, limit)
+                await self._gate.wait(prepared.size)
+                under_way.append(await self._begin(prepared, fixed, limit))
+            await self._collect(under_way, results, fixed, limit)
+        finally:
+            for sent in under_way:
+                sent.leave(self._gate)
+        if any(isinstance(result, KourouError) for result in results):
+            raise SendManyError(results)
+        return results  # type: ignore[return-value]
+
+    async def send_batch(
+        self,
+        topic: str,
+        messages: Iterable[bytes | Message],
+        *,
+        ordering_key: str | None = None,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        timeout: float | None = None,
+    ) -> list[SendResult]:
+        """Send messages packed together, in as few requests as their size allows; a result for each request.
+
+        The messages of a request are stored together in one queue, or not at all. None of them may be delayed. Raises
+        as `send`; requests before the one that failed have been stored.
+        """
+        naming.check_sendable(topic)
+        if topic.startswith(naming.RETRY_PREFIX):
+            raise InvalidMessageError("a retry topic takes no batches")
+        items = (item if isinstance(item, Message) else Message(body=item) for item in messages)
+        batches = draft_batches(self._session.wrap(topic), items, self.settings)
+        fixed = _selector(ordering_key, queue, selector, self._session)
+        return [await self.send_draft(batch, fixed, timeout) for batch in batches]
+
+    async def send_one_way(
+        self,
+        topic: str,
+        body: bytes | Message,
+        *,
+        tag: str | None = None,
+        keys: str | Sequence[str] = (),
+        properties: dict[str, str] | None = None,
+        ordering_key: str | None = None,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+    ) -> None:
+        """Send a message and hope for the best: no answer is awaited, and a broker's refusal goes unseen.
+
+        Raises as `send` for what is known before it leaves.
+        """
+        prepared = self._draft(topic, _message(body, tag, keys, properties, None, None, 0, 0))
+        self._check_open()
+        route = await self._session.publish_route(prepared.topic)
+        chosen = self._choose(route, _selector(ordering_key, queue, selector, self._session), None)
+        address = self._session.routes.master(chosen.broker_name)
+        await self._session.pool.tell(address, prepared.command(self.group, chosen, _now_ms()))
+
+    async def recall(self, topic: str, recall_handle: str) -> str:
+        """Call back a delayed message by the handle in its SendResult; its id is returned.
+
+        Raises RefusedError, also when it was delivered already; TransportError.
+        """
+        wrapped = self._session.wrap(topic)
+        header = RecallMessage(topic=wrapped, recall_handle=recall_handle, producer_group=self.group)
+        route = await self._session.publish_route(wrapped)
+        broker = _broker_of_handle(recall_handle) or self._choose(route, None, None).broker_name
+        command = Command(RequestCode.RECALL_MESSAGE, ext={**header.encode(), "bname": broker})
+        answer = await self._session.pool.ask(self._session.routes.master(broker), command, self.settings.timeout)
+        return (answer.ext or {}).get("msgId", "")
+
+    async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """The queues that messages of this topic may go to. Raises NoRouteError, NoNameServerError."""
+        return (await self._session.routes.get(self._session.wrap(topic))).publish
+
+    async def close(self) -> None:
+        """Wait for sends under way, then let brokers know that this group's producer is gone."""
+        if self._closed:
+            return
+        self._closed = True
+        if not await self._gate.drained(self.settings.drain_timeout):
+            log.warning("producer closed with sends under way group=%s count=%d", self.group, self._gate.count)
+        await self._session.leave(self.group, is_producer=True)
+
+    async def __aenter__(self) -> "Producer":
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    # ── One message ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _draft(self, topic: str, message: Message, extra: dict[str, str] | None = None) -> Draft:
+        naming.check_sendable(topic)
+        if self._session.namespace:
+            extra = {**(extra or {}), "INSTANCE_ID": self._session.namespace}
+        return draft(self._session.wrap(topic), message, self.settings, extra)
+
+    def _check_open(self) -> None:
+        self._session.check_running()
+        if self._closed:
+            raise ClosedError(f"the producer of group {self.group!r} is closed")
+
+    async def send_draft(self, prepared: Draft, fixed: Selector | None, timeout: float | None = None) -> SendResult:
+        """Send what was prepared, under the limits of this producer. Raises as `send`."""
+        self._check_open()
+        await self._gate.wait(prepared.size)
+        try:
+            return await self._attempt(prepared, fixed, self.settings.timeout if timeout is None else timeout)
+        finally:
+            self._gate.leave(prepared.size)
+
+    async def _attempt(
+        self,
+        prepared: Draft,
+        fixed: Selector | None,
+        timeout: float,
+        failed: "list[tuple[str, KourouError]] | None" = None,
+    ) -> SendResult:
+        """Attempts until one succeeds, none is left, or the time is over. `failed` are those made before."""
+        failed = failed if failed is not None else []
+        attempts = 1 if fixed is not None else 1 + self.settings.retries
+        deadline = time.monotonic() + timeout
+        while True:
+            left = deadline - time.monotonic()
+            if left <= 0 and failed:
+                raise _last(failed)
+            route = await self._session.publish_route(prepared.topic)
+            queue = self._choose(route, fixed, failed[-1][0] if failed else None)
+            try:
+                address = self._session.routes.master(queue.broker_name)
+                begun = time.monotonic()
+                command = prepared.command(self.group, queue, _now_ms())
+                answer = await self._session.pool.request(address, command, max(left, 0.001))
+                return self._accept(answer, prepared, queue, begun, is_last=len(failed) + 1 >= attempts)
+            except (TransportError, NoBrokerError, TooManyRequestsError) as error:
+                self._note_failure(prepared, queue, error)
+                failed.append((queue.broker_name, error))
+            except KourouError as error:
+                self._note_failure(prepared, queue, error)
+                failed.append((queue.broker_name, error))
+                if getattr(error, "response_code", None) not in RETRIED_CODES and not _is_unsafe(error):
+                    raise _last(failed) from None
+            if len(failed) >= attempts:
+                raise _last(failed)
+            self._session.metrics.sent[prepared.topic].retries += 1
+            await self._before_retry(prepared.topic, failed, deadline)
+
+    def _accept(
+        self, answer: Command, prepared: Draft, queue: MessageQueue, begun: float, *, is_last: bool
+    ) -> SendResult:
+        """The result of an answer. Raises RefusedError."""
+        if answer.code not in STORED_CODES:
+            raise refused(answer.code, answer.remark)
+        elapsed = time.monotonic() - begun
+        result = send_result(answer, prepared.ids, queue)
+        if result.status is not SendStatus.OK and self.settings.retry_when_unsafe and not is_last:
+            raise refused(answer.code, answer.remark)
+        counts = self._session.metrics.sent[prepared.topic]
+        counts.messages += 1
+        counts.bytes += prepared.size
+        counts.seconds += elapsed
+        if self._faults is not None:
+            self._faults.answered(queue.broker_name, elapsed * 1000, _now_ms())
+        if self.on_sent is not None:
+            self.on_sent(prepared, queue, result, elapsed)
+        return result
+
+    def _note_failure(self, prepared: Draft, queue: MessageQueue, error: KourouError) -> None:
+        self._session.metrics.sent[prepared.topic].failures += 1
+        if self._faults is not None:
+            reachable = not isinstance(error, TransportError | NoBrokerError) or isinstance(error, RequestTimedOutError)
+            self._faults.failed(queue.broker_name, _now_ms(), reachable=reachable)
+        if self.on_sent is not None:
+            self.on_sent(prepared, queue, None, 0.0)
+
+    async def _before_retry(self, topic: str, failed: "list[tuple[str, KourouError]]", deadline: float) -> None:
+        """What failed may be known better by now: ask for the route, and give the only broker some time."""
+        with suppress(KourouError):
+            await self._session.routes.refresh(topic, or_default=True)
+        route = self._session.routes.cached(topic)
+        brokers = {queue.broker_name for queue in route.publish} if route is not None else set()
+        if not brokers - {failed[-1][0]}:
+            pause = min(RETRY_PAUSE_S * 2 ** len(failed), max(deadline - time.monotonic(), 0))
+            await asyncio.sleep(pause)
+
+    # ── Which queue ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _choose(self, route: Route, fixed: Selector | None, avoid: str | None) -> MessageQueue:
+        """The queue for the next attempt. Raises NoRouteError."""
+        queues = route.publish
+        if not queues:
+            hint = "its brokers take no messages now: no master is up, or writing is not permitted"
+            raise NoRouteError(self._session.unwrap(route.topic), str(self._session.name_servers), hint)
+        if fixed is not None:
+            return fixed(queues)
+        turn = self._turns.get(route.topic)
+        if turn is None:
+            turn = random.randrange(1 << 30)
+        count = len(queues)
+        chosen = None
+        if avoid is not None or self._faults is not None:
+            chosen = self._choose_carefully(queues, turn, avoid)
+        if chosen is None:
+            chosen = turn % count
+        self._turns[route.topic] = turn + 1
+        return queues[chosen]
+
+    def _choose_carefully(self, queues: Sequence[MessageQueue], turn: int, avoid: str | None) -> int | None:
+        """The next queue on another broker than `avoid`, on one without faults if there is one."""
+        now, faults, count = _now_ms(), self._faults, len(queues)
+        others = [at % count for at in range(turn, turn + count) if queues[at % count].broker_name != avoid]
+        if faults is None:
+            return others[0] if others else None
+        for is_good in (lambda name: faults.is_available(name, now), faults.is_reachable):
+            for at in others:
+                if is_good(queues[at].broker_name):
+                    return at
+        return None
+
+    async def _probe(self) -> None:
+        """Looks whether brokers that could not be reached are back."""
+        assert self._faults is not None
+        for broker in self._faults.unreachable():
+            try:
+                await self._session.pool.connected(self._session.routes.master(broker))
+            except KourouError:
+                continue
+            self._faults.reached(broker)
+
+    # ── Many messages ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _begin(self, prepared: Draft, fixed: Selector | None, timeout: float) -> "_UnderWay":
+        """Sends without waiting for the answer. What fails already is kept for `_collect` to try again."""
+        sent = _UnderWay(prepared)
+        try:
+            self._check_open()
+            session = self._session
+            route = session.routes.cached(prepared.topic) or await session.publish_route(prepared.topic)
+            queue = sent.queue = self._choose(route, fixed, None)
+            address = session.routes.master(queue.broker_name)
+            link = session.pool.link(address)
+            if link is None:
+                link = await session.pool.connected(address)
+            if link.is_congested:
+                await link.wait_writable()
+            sent.begun = time.monotonic()
+            sent.future = session.pool.begin(link, prepared.command(self.group, queue, _now_ms()), timeout)
+        except KourouError as error:
+            sent.error = error
+        except BaseException:
+            self._gate.leave(prepared.size)
+            raise
+        return sent
+
+    async def _collect(
+        self,
+        under_way: "list[_UnderWay]",
+        results: "list[SendResult | KourouError]",
+        fixed: Selector | None,
+        timeout: float,
+    ) -> None:
+        """Waits for the answers of all that is under way; what failed is tried again, one by one."""
+        for at, sent in enumerate(under_way):
+            try:
+                results.append(await self._finish(sent, fixed, timeout))
+            except KourouError as error:
+                results.append(error)
+            except BaseException:
+                del under_way[:at]
+                raise
+            sent.leave(self._gate)
+        under_way.clear()
+
+    async def _finish(self, sent: "_UnderWay", fixed: Selector | None, timeout: float) -> SendResult:
+        error = sent.error
+        queue = sent.queue
+        if sent.future is not None:
+            assert queue is not None
+            try:
+                answer = await sent.future
+                return self._accept(answer, sent.prepared, queue, sent.begun, is_last=self.settings.retries == 0)
+            except KourouError as failure:
+                error = failure
+        assert error is not None
+        if queue is None:
+            raise error
+        self._note_failure(sent.prepared, queue, error)
+        may_help = isinstance(error, TransportError | NoBrokerError) or _is_unsafe(error)
+        if not may_help and getattr(error, "response_code", None) not in RETRIED_CODES:
+            raise error
+        if fixed is not None or self.settings.retries == 0:
+            raise error
+        failed = [(queue.broker_name, error)]
+        await self._before_retry(sent.prepared.topic, failed, time.monotonic() + timeout)
+        return await self._attempt(sent.prepared, fixed, timeout, failed)
+
+
+class _UnderWay:
+    """One of many messages that are sent at once."""
+
+    __slots__ = ("_entered", "begun", "error", "future", "prepared", "queue")
+
+    def __init__(self, prepared: Draft) -> None:
+        self.prepared = prepared
+        self.queue: MessageQueue | None = None
+        self.future: asyncio.Future[Command] | None = None
+        self.error: KourouError | None = None
+        self.begun = 0.0
+        self._entered = True
+
+    def leave(self, gate: Gate) -> None:
+        if self._entered:
+            self._entered = False
+            gate.leave(self.prepared.size)
+
+
+def _is_unsafe(error: KourouError) -> bool:
+    return getattr(error, "response_code", None) in STORED_CODES
+
+
+def _last(failed: "list[tuple[str, KourouError]]") -> KourouError:
+    """The last error, with a note about the attempts before."""
+    error = failed[-1][1]
+    if len(failed) > 1:
+        error.add_note("attempts: " + "; ".join(f"{broker}: {cause}" for broker, cause in failed))
+    return error
+
+
+def _message(
+    body: bytes | Message,
+    tag: str | None,
+    keys: str | Sequence[str],
+    properties: dict[str, str] | None,
+    delay: timedelta | None,
+    deliver_at: datetime | None,
+    delay_level: int,
+    flag: int,
+) -> Message:
+    if isinstance(body, Message):
+        if tag or keys or properties or delay or deliver_at or delay_level or flag:
+            raise InvalidMessageError("a Message says all about itself: tag, keys and the like belong in there")
+        return body
+    return Message(
+        body=body,
+        tag=tag,
+        keys=keys,
+        properties=properties or {},
+        delay=delay,
+        deliver_at=deliver_at,
+        delay_level=delay_level,
+        flag=flag,
+    )
+
+
+def _selector(
+    ordering_key: str | None, queue: MessageQueue | None, selector: Selector | None, session: Session
+) -> Selector | None:
+    if sum(given is not None for given in (ordering_key, queue, selector)) > 1:
+        raise InvalidMessageError("ordering_key, queue and selector exclude each other")
+    if ordering_key is not None:
+        return by_key(ordering_key)
+    if queue is not None:
+        wrapped = MessageQueue(session.wrap(queue.topic), queue.broker_name, queue.queue_id)
+        return lambda queues: wrapped  # noqa: ARG005
+    return selector
+
+
+def _broker_of_handle(handle: str) -> str | None:
+    """The broker that a recall handle names: base64 of `v1 topic broker timestamp id`."""
+    import base64
+
+    try:
+        parts = base64.urlsafe_b64decode(handle + "=" * (-len(handle) % 4)).decode().split(" ")
+    except ValueError:
+        return None
+    return parts[2] if len(parts) == 5 else None
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+__all__ = ["Producer", "Selector", "TopicNotExistError", "by_key"]

@@ -1,0 +1,80 @@
+"""What a send comes to."""
+
+from enum import IntEnum
+
+import msgspec
+
+from kourou.client.errors import ClientError
+from kourou.protocol.codes import ResponseCode
+from kourou.protocol.command import Command
+from kourou.protocol.errors import HeaderError, KourouError
+from kourou.protocol.message import MessageQueue
+
+
+class SendStatus(IntEnum):
+    """How safe a stored message is. Others than OK say that a promise of the broker's modes is not kept yet."""
+
+    OK = ResponseCode.SUCCESS
+    FLUSH_DISK_TIMEOUT = ResponseCode.FLUSH_DISK_TIMEOUT
+    SLAVE_NOT_AVAILABLE = ResponseCode.SLAVE_NOT_AVAILABLE
+    FLUSH_SLAVE_TIMEOUT = ResponseCode.FLUSH_SLAVE_TIMEOUT
+
+
+STORED_CODES = frozenset(int(status) for status in SendStatus)
+_STATUS = {int(status): status for status in SendStatus}
+
+
+class SendResult(msgspec.Struct, frozen=True, gc=False):
+    """Where a message is."""
+
+    status: SendStatus
+    message_id: str
+    """The id that consumers know it by; of a batch, all of them, joined by commas."""
+    offset_id: str
+    """Its place in the broker's store; of a batch, all of them, joined by commas."""
+    queue: MessageQueue
+    queue_offset: int
+    transaction_id: str | None = None
+    region: str | None = None
+    recall_handle: str | None = None
+    """What a delayed message can be called back by."""
+
+    @property
+    def is_safe(self) -> bool:
+        """Stored as safely as the broker's flush and replication modes promise."""
+        return self.status is SendStatus.OK
+
+    @property
+    def message_ids(self) -> list[str]:
+        return self.message_id.split(",")
+
+
+def send_result(answer: Command, message_id: str, queue: MessageQueue) -> SendResult:
+    """What a broker's answer says, whose code is one of STORED_CODES. Raises HeaderError."""
+    ext = answer.ext or {}
+    try:
+        queue_id = int(ext["queueId"])
+        if queue_id != queue.queue_id:
+            queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
+        return SendResult(
+            _STATUS[answer.code],
+            message_id,
+            ext["msgId"],
+            queue,
+            int(ext["queueOffset"]),
+            ext.get("transactionId"),
+            ext.get("MSG_REGION"),
+            ext.get("recallHandle"),
+        )
+    except (KeyError, ValueError) as error:
+        raise HeaderError(f"answer to a send without {error}") from None
+
+
+class SendManyError(ClientError):
+    """Some of many messages could not be sent. `results` has each one's result or error, in order."""
+
+    def __init__(self, results: "list[SendResult | KourouError]") -> None:
+        errors = [result for result in results if isinstance(result, KourouError)]
+        super().__init__(f"{len(errors)} of {len(results)} messages were not sent; the first: {errors[0]}")
+        self.results = results
+        self.errors = errors

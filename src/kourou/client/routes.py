@@ -1,0 +1,210 @@
+"""Where topics are: routes from the name server, kept and refreshed.
+
+A route is kept until a refresh brings a newer one. A refresh that fails, or finds the topic gone, leaves it as it is:
+an old route is better than none while a name server restarts. Callers that need the same unknown route share one
+request.
+
+Java: MQClientInstance.updateTopicRouteInfoFromNameServer, topicRouteData2TopicPublishInfo.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from kourou.client.errors import NoBrokerError, NoNameServerError, NoRouteError
+from kourou.client.nameservers import NameServers
+from kourou.client.naming import DEFAULT_TOPIC
+from kourou.protocol.bodies import BrokerData, TopicRouteData
+from kourou.protocol.codes import MASTER_ID, Perm, RequestCode
+from kourou.protocol.command import Command
+from kourou.protocol.errors import BodyError, RefusedError, TopicNotExistError
+from kourou.protocol.headers import GetRouteInfo
+from kourou.protocol.message import MessageQueue
+
+DEFAULT_QUEUES: Final = 4
+"""How many queues a topic gets that is created by its first message, unless the broker's own default is smaller."""
+
+_WRITE, _READ = int(Perm.WRITE), int(Perm.READ)
+
+
+class Route(msgspec.Struct, frozen=True):
+    """What is known of one topic's places."""
+
+    topic: str
+    data: TopicRouteData
+    publish: tuple[MessageQueue, ...]
+    """Queues that take messages: writeable ones of brokers that have a master."""
+    subscribe: tuple[MessageQueue, ...]
+    """Queues that give messages, sorted as consumers share them."""
+    is_default: bool = False
+    """Not the topic's own, but that of the topics which brokers create on their first message."""
+
+
+def route_of(topic: str, data: TopicRouteData, *, is_default: bool = False) -> Route:
+    """The queues that a name server's answer describes."""
+    queues_max = DEFAULT_QUEUES if is_default else None
+    return Route(
+        topic, data, tuple(_publish_queues(topic, data, queues_max)), tuple(_subscribe_queues(topic, data)), is_default
+    )
+
+
+def _publish_queues(topic: str, data: TopicRouteData, queues_max: int | None) -> list[MessageQueue]:
+    if data.order_topic_conf:
+        return _ordered_queues(topic, data.order_topic_conf)
+    with_master = {broker.broker_name for broker in data.broker_datas if MASTER_ID in broker.broker_addrs}
+    found = []
+    for queue in sorted(data.queue_datas, key=lambda queue: queue.broker_name or ""):
+        if queue.perm & _WRITE and queue.broker_name in with_master:
+            count = queue.write_queue_nums if queues_max is None else min(queues_max, queue.read_queue_nums)
+            found += [MessageQueue(topic, queue.broker_name or "", number) for number in range(count)]
+    return found
+
+
+def _ordered_queues(topic: str, conf: str) -> list[MessageQueue]:
+    """`broker:count;broker:count`, as an admin fixed it for an ordered topic."""
+    found = []
+    for part in conf.split(";"):
+        broker, _, count = part.rpartition(":")
+        if broker and count.isdigit():
+            found += [MessageQueue(topic, broker, number) for number in range(int(count))]
+    return found
+
+
+def _subscribe_queues(topic: str, data: TopicRouteData) -> list[MessageQueue]:
+    return sorted(
+        MessageQueue(topic, queue.broker_name or "", number)
+        for queue in data.queue_datas
+        if queue.perm & _READ
+        for number in range(queue.read_queue_nums)
+    )
+
+
+class Routes:
+    """The routes of one client, and the addresses of the brokers in them. Topics are named as brokers know them."""
+
+    def __init__(self, name_servers: NameServers) -> None:
+        self._name_servers = name_servers
+        self._routes: dict[str, Route] = {}
+        self._asking: dict[tuple[str, bool], asyncio.Task[Route]] = {}
+        self._brokers: dict[str, BrokerData] = {}  # by broker name, from all routes
+        self.on_change: Callable[[Route], None] | None = None
+
+    def cached(self, topic: str) -> Route | None:
+        return self._routes.get(topic)
+
+    async def get(self, topic: str, *, or_default: bool = False) -> Route:
+        """The topic's route; with `or_default`, of an unknown topic that where brokers would create it.
+
+        Raises NoRouteError, NoNameServerError.
+        """
+        route = self._routes.get(topic)
+        if route is not None and (or_default or not route.is_default):
+            return route
+        return await self.refresh(topic, or_default=or_default)
+
+    async def refresh(self, topic: str, *, or_default: bool = False) -> Route:
+        """The topic's route as the name server knows it now. Raises NoRouteError, NoNameServerError."""
+        key = (topic, or_default)
+        task = self._asking.get(key)
+        if task is None:
+            task = self._asking[key] = asyncio.create_task(self._ask(topic, or_default))
+            task.add_done_callback(lambda done: self._asked(key, done))
+        return await asyncio.shield(task)
+
+    def _asked(self, key: tuple[str, bool], task: "asyncio.Task[Route]") -> None:
+        self._asking.pop(key, None)
+        if not task.cancelled():
+            task.exception()  # whoever waited has it; nobody may be left
+
+    async def _ask(self, topic: str, or_default: bool) -> Route:
+        try:
+            route = route_of(topic, await self._query(topic))
+        except TopicNotExistError:
+            if not or_default:
+                raise NoRouteError(topic, str(self._name_servers)) from None
+            try:
+                route = route_of(topic, await self._query(DEFAULT_TOPIC), is_default=True)
+            except TopicNotExistError:
+                raise NoRouteError(topic, str(self._name_servers)) from None
+        self._keep(route)
+        return route
+
+    async def _query(self, topic: str) -> TopicRouteData:
+        header = GetRouteInfo(topic=topic, accept_standard_json_only=True)
+        command = Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext=header.encode())
+        return TopicRouteData.decode((await self._name_servers.ask(command)).body)
+
+    def _keep(self, route: Route) -> None:
+        old = self._routes.get(route.topic)
+        for broker in route.data.broker_datas:
+            self._brokers[broker.broker_name or ""] = broker
+        self._routes[route.topic] = route
+        if old is not None and (old.publish, old.subscribe) != (route.publish, route.subscribe) and self.on_change:
+            self.on_change(route)
+
+    def drop(self, topic: str) -> None:
+        """Forget a route, so that the next need of it asks again."""
+        self._routes.pop(topic, None)
+
+    async def refresh_all(self, topics: set[str]) -> None:
+        """Asks for these topics anew. Failures leave what is there."""
+        for topic in topics:
+            try:
+                known = self._routes.get(topic)
+                await self.refresh(topic, or_default=known is not None and known.is_default)
+            except NoNameServerError:
+                return
+            except (NoRouteError, RefusedError, BodyError):
+                continue
+
+    # ── Brokers ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def brokers(self) -> dict[str, BrokerData]:
+        """All broker groups of the routes that are in use, by name."""
+        return self._brokers
+
+    def forget_unused(self, topics: set[str]) -> list[str]:
+        """Drops brokers that no route of these topics names; returns the addresses that were theirs."""
+        used: dict[str, BrokerData] = {}
+        for topic in topics:
+            route = self._routes.get(topic)
+            if route is not None:
+                used.update((broker.broker_name or "", broker) for broker in route.data.broker_datas)
+        kept = {address for broker in used.values() for address in broker.broker_addrs.values()}
+        gone = {address for broker in self._brokers.values() for address in broker.broker_addrs.values()} - kept
+        self._brokers = used
+        return sorted(gone)
+
+    def master(self, broker_name: str) -> str:
+        """The address of a broker group's master. Raises NoBrokerError."""
+        broker = self._brokers.get(broker_name)
+        address = None if broker is None else broker.broker_addrs.get(MASTER_ID)
+        if address is None:
+            raise NoBrokerError(f"broker {broker_name!r} has no master at present")
+        return address
+
+    def member(self, broker_name: str, broker_id: int = MASTER_ID, *, only: bool = False) -> tuple[str, int]:
+        """The address and id of the member wanted; unless `only`, of another one when that is not there.
+
+        Raises NoBrokerError.
+        """
+        broker = self._brokers.get(broker_name)
+        addresses = {} if broker is None else broker.broker_addrs
+        if broker_id in addresses:
+            return addresses[broker_id], broker_id
+        if not addresses or only:
+            raise NoBrokerError(f"broker {broker_name!r} has no member that could serve this at present")
+        # A slave that is gone: the next one, or the master, or whoever is left.
+        other = next((number for number in (broker_id + 1, MASTER_ID) if number in addresses), min(addresses))
+        return addresses[other], other
+
+    def any_broker_of(self, route: Route) -> str:
+        """The address of some broker that serves the topic. Raises NoBrokerError."""
+        candidates = [broker for broker in route.data.broker_datas if broker.broker_addrs]
+        if not candidates:
+            raise NoBrokerError(f"topic {route.topic!r} has no broker at present")
+        addresses = random.choice(candidates).broker_addrs
+        return addresses.get(MASTER_ID) or random.choice(list(addresses.values()))

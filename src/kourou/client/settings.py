@@ -1,0 +1,85 @@
+"""What one may tell a client when it is made. Defaults are those of the Java client 5.5."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+from kourou.client.balance import Averagely, Strategy
+from kourou.client.signing import Credentials
+from kourou.net.tls import TlsSettings
+from kourou.protocol.compression import Compression
+from kourou.protocol.message import BODY_SIZE_MAX
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class ProducerSettings:
+    """How messages are sent. Times are seconds, sizes are bytes."""
+
+    timeout: float = 3.0  # for one send with all its retries
+    retries: int = 2  # further attempts, on another broker if there is one
+    retry_when_unsafe: bool = False  # also when a message is stored, but less safely than its broker promises
+    body_size_max: int = BODY_SIZE_MAX
+    compress_from: int | None = 4096  # bodies of this size and larger are compressed; None: never
+    compression: Compression = Compression.ZLIB
+    compression_level: int = 5
+    batch_size_max: int = 1 * MIB  # send_batch splits what is larger
+    in_flight: int = 4096  # sends of this client that await their answer; further ones wait
+    in_flight_size: int = 100 * MIB
+    avoid_slow_brokers: bool = False  # latency fault tolerance: see faults.py
+    trace: bool = False  # records of what was sent go to RMQ_SYS_TRACE_TOPIC
+    drain_timeout: float = 10.0  # how long a close waits for sends under way
+
+
+@dataclass(frozen=True)
+class ConsumerSettings:
+    """How messages are pulled and consumed. Times are seconds, sizes are bytes."""
+
+    broadcast: bool = False  # every client gets every message, instead of the group sharing them
+    orderly: bool = False  # the messages of a queue one after the other, a queue by one client alone
+    start: str = "last"  # where a group begins that has no offset yet: "last", "first" or "timestamp"
+    start_at: float | None = None  # for "timestamp": seconds since the epoch; None is half an hour ago
+    strategy: Strategy = field(default_factory=Averagely)
+    concurrency: int = 20  # listeners that run at the same time
+    batch_size: int = 1  # messages that a batch listener gets at once, at most
+    retries: int = -1  # how often a message is tried again; -1: 16 times, and orderly without end
+    suspend: float = 1.0  # orderly: how long a queue rests after a failure
+    consume_timeout: float = 15 * 60.0  # a message that takes longer is given back to the broker
+    pull_batch: int = 32
+    pull_batch_size: int = 256 * 1024
+    pull_interval: float = 0.0
+    queue_messages: int = 1000  # held back messages of one queue that pause its pulling
+    queue_size: int = 100 * MIB  # the same in bytes
+    queue_span: int = 2000  # concurrent: how far the first and the last message of a queue may be apart
+    long_poll: float = 15.0  # how long a broker may hold a pull that finds nothing
+    persist_interval: float = 5.0  # how often offsets are told
+    rebalance_interval: float = 20.0
+    settle_timeout: float = 10.0  # how long a close waits for listeners that run
+    offset_dir: Path | None = None  # where broadcast consumers keep offsets; None: ~/.rocketmq_offsets
+    trace: bool = False
+
+
+@dataclass(frozen=True)
+class ClientSettings:
+    """How a client finds and talks to brokers. Times are seconds."""
+
+    name_servers: Sequence[str] = ()
+    discovery_url: str | None = None  # an HTTP address that gives the name servers
+    namespace: str | None = None
+    instance_name: str | None = None  # None: a new one; see identity.py
+    unit_name: str | None = None
+    credentials: Credentials | None = None
+    tls: TlsSettings | None = None
+    producer_group: str = "KOUROU_PRODUCER"
+    producer: ProducerSettings = field(default_factory=ProducerSettings)
+    request_timeout: float = 3.0
+    connect_timeout: float = 3.0
+    route_interval: float = 30.0
+    heartbeat_interval: float = 30.0
+    discovery_interval: float = 120.0
+
+
+def seconds(value: float | timedelta) -> float:
+    return value.total_seconds() if isinstance(value, timedelta) else value
