@@ -1,0 +1,225 @@
+"""The clients of a broker: which connections speak for which producer and consumer groups, and what these subscribe to.
+
+A connection is a member of a group from its heartbeat until it unregisters, closes or is silent for two minutes. When
+the members of a consumer group or its topics change, all members are told (`NOTIFY_CONSUMER_IDS_CHANGED`) and share the
+queues anew.
+
+Java: ConsumerManager, ConsumerGroupInfo, ProducerManager, DefaultConsumerIdsChangeListener.
+"""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from kourou.broker.events import Outbox, Peer, Tell
+from kourou.protocol import headers
+from kourou.protocol.bodies import ConsumerData, SubscriptionData
+from kourou.protocol.codes import CommandFlag, RequestCode
+from kourou.protocol.command import Command
+
+log = logging.getLogger(__name__)
+
+BROADCASTING = "BROADCASTING"
+_ONE_WAY = int(CommandFlag.ONE_WAY)
+
+
+@dataclass(slots=True)
+class Client:
+    """One connection's part in one group."""
+
+    peer: Peer
+    client_id: str
+    language: str
+    version: int
+    seen_ms: int
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """The consumers of a group that are connected."""
+
+    name: str
+    consume_type: str = "CONSUME_PASSIVELY"
+    message_model: str = "CLUSTERING"
+    consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
+    subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+    clients: dict[Peer, Client] = field(default_factory=dict)
+    seen_ms: int = 0
+
+    @property
+    def is_broadcasting(self) -> bool:
+        return self.message_model == BROADCASTING
+
+    def client_ids(self) -> list[str]:
+        return [client.client_id for client in self.clients.values()]
+
+    def client(self, client_id: str) -> Client | None:
+        return next((client for client in self.clients.values() if client.client_id == client_id), None)
+
+
+class Clients:
+    """Everybody who has heart-beaten."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self.consumers: dict[str, ConsumerGroup] = {}
+        self.producers: dict[str, dict[Peer, Client]] = {}
+        self.by_id: dict[str, Client] = {}  # the producers, for replies
+        self._fingerprints: dict[str, int] = {}  # of a group's last heartbeat
+
+    # ── Consumers ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def group(self, name: str) -> ConsumerGroup | None:
+        return self.consumers.get(name)
+
+    def subscription(self, group: str, topic: str) -> SubscriptionData | None:
+        found = self.consumers.get(group)
+        return None if found is None else found.subscriptions.get(topic)
+
+    def groups_of(self, topic: str) -> list[str]:
+        """Groups with members that subscribe to a topic."""
+        return [name for name, group in self.consumers.items() if topic in group.subscriptions]
+
+    def heartbeat_changes(self, group: str, fingerprint: int) -> bool:
+        """Does a heartbeat say something else than the group's last one? It is the last one now."""
+        before = self._fingerprints.get(group)
+        self._fingerprints[group] = fingerprint
+        return before is not None and before != fingerprint
+
+    def register_consumer(
+        self, data: ConsumerData, client: Client, now_ms: int, *, notify: bool, with_subscriptions: bool = True
+    ) -> None:
+        """A heartbeat speaks for a consumer group."""
+        assert data.group_name is not None
+        name = data.group_name
+        group = self.consumers.get(name)
+        if group is None:
+            group = self.consumers[name] = ConsumerGroup(name)
+        group.consume_type = data.consume_type or group.consume_type
+        group.message_model = data.message_model or group.message_model
+        group.consume_from_where = data.consume_from_where or group.consume_from_where
+        group.seen_ms = now_ms
+        known = group.clients.get(client.peer)
+        changed = known is None
+        if known is None or known.client_id != client.client_id:
+            group.clients[client.peer] = client
+            client.peer.groups.add((True, name))
+            log.info(
+                "consumer joined group=%s client=%s peer=%s model=%s",
+                name,
+                client.client_id,
+                client.peer.address,
+                group.message_model,
+            )
+        else:
+            known.seen_ms = now_ms
+        if with_subscriptions:
+            changed |= self._update_subscriptions(group, data.subscription_data_set, client)
+        if changed and notify:
+            self._notify(group)
+
+    def _update_subscriptions(
+        self, group: ConsumerGroup, subscriptions: list[SubscriptionData], client: Client
+    ) -> bool:
+        changed = False
+        wanted: set[str] = set()
+        for subscription in subscriptions:
+            topic = subscription.topic
+            if topic is None:
+                continue
+            wanted.add(topic)
+            old = group.subscriptions.get(topic)
+            if old is None:
+                group.subscriptions[topic] = subscription
+                changed = True
+            elif subscription.sub_version > old.sub_version:
+                if old.sub_string != subscription.sub_string and len(group.clients) > 1:
+                    log.warning(
+                        "subscriptions differ group=%s topic=%s: %s subscribes to %.200r, others to %.200r; "
+                        "all members of a group must subscribe alike",
+                        group.name,
+                        topic,
+                        client.client_id,
+                        subscription.sub_string,
+                        old.sub_string,
+                    )
+                group.subscriptions[topic] = subscription
+        for topic in group.subscriptions.keys() - wanted:
+            if len(group.clients) > 1:
+                log.warning(
+                    "subscriptions differ group=%s: %s does not subscribe to %s, others did; "
+                    "all members of a group must subscribe alike",
+                    group.name,
+                    client.client_id,
+                    topic,
+                )
+            del group.subscriptions[topic]
+            changed = True
+        return changed
+
+    def unregister_consumer(self, name: str, peer: Peer, *, notify: bool) -> None:
+        group = self.consumers.get(name)
+        if group is None:
+            return
+        peer.groups.discard((True, name))
+        left = group.clients.pop(peer, None)
+        if left is not None:
+            log.info("consumer left group=%s client=%s peer=%s", name, left.client_id, peer.address)
+        if not group.clients:
+            del self.consumers[name]
+            self._fingerprints.pop(name, None)
+        elif notify:
+            self._notify(group)
+
+    def _notify(self, group: ConsumerGroup) -> None:
+        if group.is_broadcasting:
+            return
+        ext = headers.NotifyConsumerIdsChanged(consumer_group=group.name).encode()
+        for peer in group.clients:
+            command = Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, flag=_ONE_WAY, ext=ext)
+            self._outbox.put(Tell(peer, command))
+
+    # ── Producers ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def register_producer(self, group: str, client: Client, now_ms: int) -> None:
+        members = self.producers.setdefault(group, {})
+        known = members.get(client.peer)
+        if known is None or known.client_id != client.client_id:
+            members[client.peer] = client
+            client.peer.groups.add((False, group))
+            log.info("producer joined group=%s client=%s peer=%s", group, client.client_id, client.peer.address)
+        else:
+            known.seen_ms = now_ms
+        self.by_id[client.client_id] = members[client.peer]
+
+    def unregister_producer(self, group: str, peer: Peer) -> None:
+        members = self.producers.get(group)
+        if members is None:
+            return
+        peer.groups.discard((False, group))
+        left = members.pop(peer, None)
+        if left is not None:
+            log.info("producer left group=%s client=%s peer=%s", group, left.client_id, peer.address)
+            if self.by_id.get(left.client_id) is left:
+                del self.by_id[left.client_id]
+        if not members:
+            del self.producers[group]
+
+    # ── Both ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def gone(self, peer: Peer) -> None:
+        """A connection is lost."""
+        for is_consumer, group in list(peer.groups):
+            if is_consumer:
+                self.unregister_consumer(group, peer, notify=True)
+            else:
+                self.unregister_producer(group, peer)
+
+    def silent(self, before_ms: int) -> Iterator[Peer]:
+        """Connections whose last heartbeat is older."""
+        found: set[Peer] = set()
+        for group in self.consumers.values():
+            found.update(peer for peer, client in group.clients.items() if client.seen_ms < before_ms)
+        for members in self.producers.values():
+            found.update(peer for peer, client in members.items() if client.seen_ms < before_ms)
+        yield from found

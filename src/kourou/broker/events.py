@@ -1,0 +1,193 @@
+"""What crosses the border of the broker's machine: events in, effects out, and the peers that both speak of.
+
+Time comes in as a number with each step, never as an event's field, so any run can be run again.
+"""
+
+from typing import Any, TypeAlias
+
+import msgspec
+
+from kourou.protocol.command import Command
+from kourou.store.jobs import Job
+from kourou.store.metadata import MetadataFile
+
+
+class Peer:
+    """One connection as the machine knows it. The driver makes it, keeps it and finds its own end in `link`."""
+
+    __slots__ = ("address", "groups", "host", "link")
+
+    def __init__(self, address: str, host: bytes, link: Any = None) -> None:
+        self.address = address  # "ip:port", for people
+        self.host = host  # the same in 8 or 20 bytes, as records hold it
+        self.link = link  # whatever the driver needs to reach it
+        self.groups: set[tuple[bool, str]] = set()  # (is a consumer group, name): what it has heart-beaten for
+
+    def __repr__(self) -> str:
+        return f"Peer({self.address})"
+
+
+# ── Events ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Requests(msgspec.Struct, frozen=True, gc=False):
+    """Requests came on a connection, in this order."""
+
+    peer: Peer
+    commands: list[Command]
+
+
+class Gone(msgspec.Struct, frozen=True, gc=False):
+    """A connection is lost or closed."""
+
+    peer: Peer
+
+
+class Tick(msgspec.Struct, frozen=True, gc=False):
+    """Time has passed; what is due is done."""
+
+
+class Done(msgspec.Struct, frozen=True, gc=False):
+    """A job of the store was run by a worker."""
+
+    job: Job
+
+
+class Saved(msgspec.Struct, frozen=True, gc=False):
+    """A table was written, or could not be: then `error` says why."""
+
+    name: str
+    version: int
+    error: str | None = None
+
+
+class Answered(msgspec.Struct, frozen=True, gc=False):
+    """A client answered what we asked it (`Ask`); None: it did not in time, or is gone."""
+
+    token: int
+    answer: Command | None
+
+
+class Announced(msgspec.Struct, frozen=True, gc=False):
+    """A name server answered a registration; None: it could not be reached."""
+
+    address: str
+    answer: Command | None
+
+
+Event: TypeAlias = Requests | Gone | Tick | Done | Saved | Answered | Announced
+
+
+# ── Effects ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Reply(msgspec.Struct, frozen=True, gc=False):
+    """An answer on a connection."""
+
+    peer: Peer
+    command: Command
+
+
+class ReplyParts(msgspec.Struct, frozen=True, gc=False):
+    """An answer whose body is made of slices of the log: its head is encoded when it is sent, nothing is copied before.
+
+    The command's own body is empty.
+    """
+
+    peer: Peer
+    command: Command
+    parts: list[memoryview]
+    size: int
+
+
+class Tell(msgspec.Struct, frozen=True, gc=False):
+    """A one-way command to a client."""
+
+    peer: Peer
+    command: Command
+
+
+class Ask(msgspec.Struct, frozen=True, gc=False):
+    """A request to a client; its answer, or None after the time-out, comes back as `Answered`."""
+
+    peer: Peer
+    command: Command
+    timeout_ms: int
+    token: int
+
+
+class Close(msgspec.Struct, frozen=True, gc=False):
+    """End a connection."""
+
+    peer: Peer
+    reason: str
+
+
+class Run(msgspec.Struct, frozen=True, gc=False):
+    """A job of the store, for a worker; it comes back as `Done`."""
+
+    job: Job
+
+
+class Save(msgspec.Struct, frozen=True, gc=False):
+    """Write a table (`MetadataFile.write`) in a worker, then say `Saved`."""
+
+    name: str
+    version: int
+    file: MetadataFile[Any]
+    content: bytes
+
+
+class Announce(msgspec.Struct, frozen=True, gc=False):
+    """Send a command to every name server; each answer comes back as `Announced`."""
+
+    command: Command
+    timeout_ms: int
+
+
+Effect: TypeAlias = Reply | ReplyParts | Tell | Ask | Close | Run | Save | Announce
+
+
+class Refused(Exception):
+    """A request that is answered with a code other than success. Raised by the functions that serve requests."""
+
+    def __init__(self, code: int, remark: str, ext: dict[str, str] | None = None) -> None:
+        super().__init__(remark)
+        self.code = code
+        self.remark = remark
+        self.ext = ext
+
+
+class Asked(msgspec.Struct, frozen=True, gc=False):
+    """One request, as the functions that serve them get it."""
+
+    peer: Peer
+    command: Command
+    now_ms: int
+
+
+class Outbox:
+    """Where the parts of the machine put effects; `step` hands them out."""
+
+    __slots__ = ("_next_token", "effects")
+
+    def __init__(self) -> None:
+        self.effects: list[Effect] = []
+        self._next_token = 0
+
+    def take(self) -> list[Effect]:
+        effects, self.effects = self.effects, []
+        return effects
+
+    def put(self, effect: Effect) -> None:
+        self.effects.append(effect)
+
+    def reply(self, peer: Peer, request: Command, answer: Command) -> None:
+        """Answer a request, unless nobody waits for it."""
+        if not request.is_one_way:
+            self.effects.append(Reply(peer, answer))
+
+    def token(self) -> int:
+        """A new one, for `Ask`."""
+        self._next_token += 1
+        return self._next_token

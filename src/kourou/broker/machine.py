@@ -1,0 +1,298 @@
+"""The broker's machine: events in, effects out.
+
+    Requests ─▶ the function of each request's code ─▶ Reply, or an append and the wait for its safety
+    … after all events of a step:
+    dispatch ─▶ what was appended becomes visible ─▶ pulls that waited for it are answered
+    changed tables ─▶ Save, Announce          due work of the store ─▶ Run
+
+A step takes whatever has come since the last one, so a hundred sends of one read are dispatched once. It never raises
+for what a peer sent: a request that makes no sense is answered with the reason.
+
+An answer leaves when what it promises is true: a stored message is as safe as the flush mode says, a new topic is in
+topics.json.
+
+Java: BrokerController.
+"""
+
+import logging
+import random
+from collections.abc import Callable
+from typing import assert_never
+
+import msgspec
+
+from kourou.broker.clients import Clients
+from kourou.broker.events import (
+    Announced,
+    Answered,
+    Asked,
+    Close,
+    Done,
+    Effect,
+    Event,
+    Gone,
+    Outbox,
+    Peer,
+    Refused,
+    Reply,
+    ReplyParts,
+    Requests,
+    Run,
+    Saved,
+    Tick,
+)
+from kourou.broker.groups import Groups
+from kourou.broker.keeping import Keeping
+from kourou.broker.members import Members
+from kourou.broker.offsets import Offsets
+from kourou.broker.pull import Pull
+from kourou.broker.putting import Puts, Unsafe
+from kourou.broker.queries import Queries
+from kourou.broker.queue_locks import QueueLocks
+from kourou.broker.registration import Registration
+from kourou.broker.send import Send
+from kourou.broker.settings import BrokerSettings
+from kourou.broker.stats import Stats
+from kourou.broker.topics import Topics
+from kourou.protocol.codes import CommandFlag, RequestCode, ResponseCode
+from kourou.protocol.command import Command
+from kourou.protocol.errors import ProtocolError
+from kourou.store import metadata
+from kourou.store.errors import StoreError
+from kourou.store.settings import FlushMode, StoreSettings
+from kourou.store.store import Store
+
+log = logging.getLogger(__name__)
+
+_ONE_WAY = int(CommandFlag.ONE_WAY)
+_SYSTEM_ERROR = int(ResponseCode.SYSTEM_ERROR)
+
+TOPICS, GROUPS, OFFSETS = "topics", "groups", "offsets"
+
+Serve = Callable[[Asked], Command | None]
+"""Serves a request: the answer, or None if it was given or will be."""
+
+
+class Broker:
+    """One broker. The store is open, and the machine's alone until `close`."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        store_settings: StoreSettings,
+        store: Store,
+        store_host: bytes,
+        *,
+        now_ms: int,
+        memory_bytes: int,
+        unique_id: Callable[[int], str],
+        chance: random.Random,
+    ) -> None:
+        """Raises BadStoreError, OSError: the tables can't be read."""
+        self.settings = settings
+        self.store = store
+        self.outbox = Outbox()
+        self.keeping = Keeping(self.outbox)
+        self.started_ms = now_ms
+        keep = self.keeping
+        memory_window = memory_bytes * settings.memory_ratio // 100
+
+        topics_file = store.metadata(metadata.TOPICS)
+        groups_file = store.metadata(metadata.GROUPS)
+        offsets_file = store.metadata(metadata.CONSUMER_OFFSETS)
+        self.topics = Topics(settings, topics_file.load(), lambda: keep.touch(TOPICS))
+        self.groups = Groups(settings, groups_file.load(), lambda: keep.touch(GROUPS))
+        self.offsets = Offsets(offsets_file.load(), lambda: keep.touch(OFFSETS))
+        keep.add(TOPICS, topics_file, self.topics.wrapper)
+        keep.add(GROUPS, groups_file, self.groups.wrapper)
+        keep.add(OFFSETS, offsets_file, self.offsets.wrapper, settings.offsets_interval_ms)
+
+        self.stats = Stats()
+        self.locks = QueueLocks(settings.lock_time_ms)
+        self.clients = Clients(self.outbox)
+        self.puts = Puts(store, store_settings, self.outbox, settings.waiting_sends_max)
+        self.send = Send(
+            settings, self.topics, self.groups, self.puts, self.locks, self.stats, store_host, unique_id, chance
+        )
+        self.pull = Pull(
+            settings,
+            store,
+            self.topics,
+            self.groups,
+            self.clients,
+            self.offsets,
+            self.stats,
+            self.outbox,
+            memory_window,
+        )
+        self.members = Members(
+            settings, store, self.topics, self.groups, self.clients, self.offsets, self.locks, memory_window
+        )
+        self.queries = Queries(store, self.outbox)
+        self.registration = Registration(settings, self.topics, self.outbox)
+
+        self._is_sync = store_settings.flush_mode is FlushMode.SYNC
+        self._scan_ms = now_ms
+        self._dispatch_problem: str | None = None
+        self._serve: dict[int, Serve] = {
+            RequestCode.SEND_MESSAGE: self.send.send,
+            RequestCode.SEND_MESSAGE_V2: self.send.send,
+            RequestCode.SEND_BATCH_MESSAGE: self.send.send,
+            RequestCode.PULL_MESSAGE: self.pull.pull,
+            RequestCode.LITE_PULL_MESSAGE: self.pull.pull,
+            RequestCode.HEART_BEAT: self.members.heartbeat,
+            RequestCode.UNREGISTER_CLIENT: self.members.unregister,
+            RequestCode.CHECK_CLIENT_CONFIG: self.members.check_config,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.members.list_consumers,
+            RequestCode.UPDATE_CONSUMER_OFFSET: self.members.update_offset,
+            RequestCode.QUERY_CONSUMER_OFFSET: self.members.query_offset,
+            RequestCode.LOCK_BATCH_MQ: self.members.lock,
+            RequestCode.UNLOCK_BATCH_MQ: self.members.unlock,
+            RequestCode.VIEW_MESSAGE_BY_ID: self.queries.view,
+            RequestCode.QUERY_MESSAGE: self.queries.query,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.queries.search_offset,
+            RequestCode.GET_MAX_OFFSET: self.queries.max_offset,
+            RequestCode.GET_MIN_OFFSET: self.queries.min_offset,
+            RequestCode.GET_EARLIEST_MSG_STORETIME: self.queries.earliest_time,
+        }
+
+    # ── Stepping ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def step(self, events: list[Event], now_ms: int) -> list[Effect]:
+        """What follows from these events, in order."""
+        ticked = False
+        for event in events:
+            if type(event) is Requests:
+                peer = event.peer
+                for command in event.commands:
+                    self._ask(Asked(peer, command, now_ms))
+            else:
+                ticked |= type(event) is Tick
+                self._happen(event, now_ms)
+        if self.puts.touched:
+            self._publish(now_ms)
+        if ticked:
+            self._do_chores(now_ms)
+        self.keeping.step(now_ms)
+        self.registration.step(now_ms)
+        if ticked or self._is_sync:
+            for job in self.store.jobs(now_ms):
+                self.outbox.put(Run(job))
+        return self.outbox.take()
+
+    def _happen(self, event: Event, now_ms: int) -> None:
+        match event:
+            case Requests(peer, commands):
+                for command in commands:
+                    self._ask(Asked(peer, command, now_ms))
+            case Gone(peer):
+                self._gone(peer)
+            case Tick():
+                pass  # `step` does what is due
+            case Done(job):
+                for token in self.store.finished(job, now_ms):
+                    assert isinstance(token, Unsafe)
+                    self.puts.now_safe(token)
+            case Saved(name, version, error):
+                self.keeping.saved(name, version, error, now_ms)
+            case Answered():
+                pass
+            case Announced():
+                self.registration.announced(event, now_ms)
+            case _:
+                assert_never(event)
+
+    def _ask(self, asked: Asked) -> None:
+        command = asked.command
+        serve = self._serve.get(command.code)
+        keeping, effects = self.keeping, self.outbox.effects
+        changes, mark = keeping.total, len(effects)
+        answer: Command | None
+        if serve is None:
+            remark = f" request type {command.code} not supported"
+            answer = command.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+        else:
+            try:
+                answer = serve(asked)
+            except Refused as refused:
+                answer = command.answer(refused.code, refused.remark, refused.ext)
+            except ProtocolError as error:
+                answer = command.answer(_SYSTEM_ERROR, str(error))
+            except StoreError as error:
+                log.error("request %d failed peer=%s: %s", command.code, asked.peer.address, error)
+                answer = command.answer(_SYSTEM_ERROR, str(error))
+        if answer is not None and not command.flag & _ONE_WAY:
+            effects.append(Reply(asked.peer, answer))
+        if keeping.total != changes:
+            self._hold_until_kept(mark, asked.now_ms)
+
+    def _hold_until_kept(self, mark: int, now_ms: int) -> None:
+        """What follows from a request that changed a table waits until the table is safe."""
+        effects = self.outbox.effects
+        held = effects[mark:]
+        del effects[mark:]
+
+        def go_on(problem: str | None) -> None:
+            for effect in held:
+                if problem is not None and isinstance(effect, Reply | ReplyParts):
+                    failed = msgspec.structs.replace(effect.command, code=_SYSTEM_ERROR, remark=problem)
+                    effect = Reply(effect.peer, failed)
+                self.outbox.put(effect)
+
+        self.keeping.when_safe(now_ms, go_on)
+
+    def _publish(self, now_ms: int) -> None:
+        """Make visible what may be, and wake who waits for it."""
+        store, touched = self.store, self.puts.touched
+        before = store.dispatched
+        try:
+            store.dispatch()
+            self._dispatch_problem = None
+        except (StoreError, OSError) as error:  # the next step goes on from there
+            if self._dispatch_problem != str(error):
+                self._dispatch_problem = str(error)
+                log.error("messages are stored and can't be shown yet: %s", error)
+        if store.dispatched == before:
+            return
+        if self.pull.polls.by_queue:
+            self.pull.polls.wake([key for key in touched if key in self.pull.polls.by_queue], now_ms)
+        if store.dispatched == store.log.end:
+            touched.clear()
+
+    def _do_chores(self, now_ms: int) -> None:
+        self.pull.polls.expire(now_ms)
+        for token in self.store.late(now_ms):
+            assert isinstance(token, Unsafe)
+            self.puts.now_late(token)
+        self.keeping.give_up_waiting(now_ms)
+        if now_ms - self._scan_ms >= self.settings.client_scan_ms:
+            self._scan_ms = now_ms
+            self.locks.forget_expired(now_ms)
+            for peer in list(self.clients.silent(now_ms - self.settings.client_timeout_ms)):
+                self.outbox.put(Close(peer, f"no heartbeat for {self.settings.client_timeout_ms // 1000} s"))
+                self._gone(peer)
+
+    def _gone(self, peer: Peer) -> None:
+        self.pull.polls.gone(peer)
+        self.clients.gone(peer)
+
+    def wake_ms(self, now_ms: int) -> int:
+        """When `Tick` is due at the latest, for what must not wait for the next regular one."""
+        return self.pull.polls.next_deadline_ms() or now_ms + 1_000
+
+    # ── Stopping ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def leave(self, now_ms: int) -> list[Effect]:
+        """The broker is about to stop: the name servers are told, and what has changed is kept."""
+        self.registration.leave()
+        self.keeping.step(now_ms, all_of_them=True)
+        return self.outbox.take()
+
+    def release_pulls(self) -> list[Effect]:
+        """Answer all pulls that wait: nothing more will come."""
+        self.pull.polls.expire_all()
+        return self.outbox.take()
+
+    def keep_all(self) -> None:
+        """Write the tables that have changed, in this thread. What can't be written is logged."""
+        self.keeping.write_all()

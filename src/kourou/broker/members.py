@@ -1,0 +1,167 @@
+"""What clients ask for beside messages: to be known, to leave, who else is in the group, how far it is.
+
+Java: ClientManageProcessor, ConsumerManageProcessor, the lock requests of AdminBrokerProcessor.
+"""
+
+from kourou.broker import names, subscriptions
+from kourou.broker.clients import Client, Clients
+from kourou.broker.events import Asked, Refused
+from kourou.broker.groups import Groups
+from kourou.broker.offsets import Offsets
+from kourou.broker.queue_locks import QueueLocks
+from kourou.broker.settings import BrokerSettings
+from kourou.broker.topics import Topics
+from kourou.protocol import bodies, headers
+from kourou.protocol.codes import ResponseCode, TopicSysFlag
+from kourou.protocol.command import Command
+from kourou.store.store import Store
+
+_UNIT_SUB = int(TopicSysFlag.UNIT_SUB)
+
+
+class Members:
+    """Serves heartbeats, group membership, offsets and queue locks."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        store: Store,
+        topics: Topics,
+        groups: Groups,
+        clients: Clients,
+        offsets: Offsets,
+        locks: QueueLocks,
+        memory_window: int,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._clients = clients
+        self._offsets = offsets
+        self._locks = locks
+        self._memory_window = memory_window
+
+    # ── Being known ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def heartbeat(self, asked: Asked) -> Command:
+        """HEART_BEAT: a client is there, for these groups. With a fingerprint it is of the second kind."""
+        command, now_ms = asked.command, asked.now_ms
+        beat = bodies.HeartbeatData.decode(command.body)
+        client_id = beat.client_id or ""
+        is_second_kind = beat.heartbeat_fingerprint != 0
+        changed = not is_second_kind
+        for data in beat.consumer_data_set:
+            if not data.group_name:
+                continue
+            if self._settings.reject_pull_consumers and data.consume_type == "CONSUME_ACTIVELY":
+                continue
+            if self._clients.heartbeat_changes(data.group_name, beat.heartbeat_fingerprint) and is_second_kind:
+                changed = True
+            group = self._groups.find(data.group_name, now_ms)
+            if group is None:
+                continue
+            ordered = any(self._topics.is_order(one.topic or "") for one in data.subscription_data_set)
+            self._topics.ensure(
+                names.retry_topic(data.group_name),
+                group.retry_queue_nums,
+                now_ms,
+                order=ordered,
+                sys_flag=_UNIT_SUB if data.unit_mode else 0,
+            )
+            client = Client(asked.peer, client_id, command.language, command.version, now_ms)
+            self._clients.register_consumer(
+                data,
+                client,
+                now_ms,
+                notify=group.notify_consumer_ids_changed_enable,
+                with_subscriptions=not (is_second_kind and beat.without_sub),
+            )
+        for producer in beat.producer_data_set:
+            if producer.group_name:
+                client = Client(asked.peer, client_id, command.language, command.version, now_ms)
+                self._clients.register_producer(producer.group_name, client, now_ms)
+        answer = headers.HeartbeatAnswer(is_support_heart_beat_v2=True, is_sub_change=changed)
+        return command.answer(ext=answer.encode())
+
+    def unregister(self, asked: Asked) -> Command:
+        """UNREGISTER_CLIENT: a client leaves a group."""
+        header = headers.UnregisterClient.decode(asked.command.ext)
+        if header.producer_group is not None:
+            self._clients.unregister_producer(header.producer_group, asked.peer)
+        if header.consumer_group is not None:
+            group = self._groups.get(header.consumer_group)
+            notify = group is None or group.notify_consumer_ids_changed_enable
+            self._clients.unregister_consumer(header.consumer_group, asked.peer, notify=notify)
+        return asked.command.answer()
+
+    def check_config(self, asked: Asked) -> Command:
+        """CHECK_CLIENT_CONFIG: does a filter compile here?"""
+        subscription = bodies.CheckClientRequestBody.decode(asked.command.body).subscription_data
+        if subscription is not None and not subscriptions.is_by_tag(subscription.expression_type):
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"The broker does not support consumer to filter message by {subscription.expression_type}",
+            )
+        return asked.command.answer()
+
+    def list_consumers(self, asked: Asked) -> Command:
+        """GET_CONSUMER_LIST_BY_GROUP: the ids of a group's members."""
+        header = headers.GetConsumerListByGroup.decode(asked.command.ext)
+        group = self._clients.group(header.consumer_group)
+        if group is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {header.consumer_group}")
+        ids = list(dict.fromkeys(group.client_ids()))
+        body = bodies.GetConsumerListByGroupResponseBody(consumer_id_list=ids)
+        return asked.command.answer(body=body.encode())
+
+    # ── Offsets ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def update_offset(self, asked: Asked) -> Command:
+        """UPDATE_CONSUMER_OFFSET."""
+        header = headers.UpdateConsumerOffset.decode(asked.command.ext)
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        if self._groups.get(group) is None:
+            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
+        if self._topics.get(topic) is None:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+        if self._settings.server_side_reset and self._offsets.is_reset(group, topic, queue_id):
+            return asked.command.answer(remark="Offset has been previously reset")
+        self._offsets.commit(group, topic, queue_id, header.commit_offset)
+        return asked.command.answer()
+
+    def query_offset(self, asked: Asked) -> Command:
+        """QUERY_CONSUMER_OFFSET: where a group stands, or where it may begin without missing anything."""
+        header = headers.QueryConsumerOffset.decode(asked.command.ext)
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        offset = self._offsets.get(group, topic, queue_id)
+        if offset < 0:
+            start, _ = self._store.reader.offsets(topic, queue_id)
+            if header.set_zero_if_not_found is False or start > 0 or not self._first_is_recent(topic, queue_id):
+                raise Refused(
+                    ResponseCode.QUERY_NOT_FOUND, "Not found, there is no offset in the broker, maybe a new group"
+                )
+            offset = 0
+        return asked.command.answer(ext={"offset": str(offset)})
+
+    def _first_is_recent(self, topic: str, queue_id: int) -> bool:
+        """Is the first message of a queue near the end of the log? One that is not there at all counts as that."""
+        queue = self._store.queues.get(topic, queue_id)
+        if queue is None or queue.end <= queue.start:
+            return True
+        physical, _, _ = queue.entry(queue.start)
+        return self._store.log.end - physical <= self._memory_window
+
+    # ── Locks ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def lock(self, asked: Asked) -> Command:
+        """LOCK_BATCH_MQ."""
+        body = bodies.LockBatchRequestBody.decode(asked.command.body)
+        got = self._locks.lock(body.consumer_group or "", body.mq_set, body.client_id or "", asked.now_ms)
+        return asked.command.answer(body=bodies.LockBatchResponseBody(locked=got).encode())
+
+    def unlock(self, asked: Asked) -> Command:
+        """UNLOCK_BATCH_MQ."""
+        body = bodies.UnlockBatchRequestBody.decode(asked.command.body)
+        self._locks.unlock(body.consumer_group or "", body.mq_set, body.client_id or "")
+        return asked.command.answer()

@@ -1,0 +1,274 @@
+"""Pulling: messages of a queue from an offset on, now or when there are some.
+
+The order of the checks is Apache's. A pull that finds nothing and may wait is held by `LongPolls`; the offset that a
+pull carries is committed when it first comes, not when it is tried again.
+
+Java: PullMessageProcessor, DefaultPullMessageResultHandler.
+"""
+
+from kourou.broker import subscriptions
+from kourou.broker.clients import Clients
+from kourou.broker.events import Asked, Outbox, Peer, Refused, ReplyParts
+from kourou.broker.groups import Groups
+from kourou.broker.long_polls import Held, LongPolls
+from kourou.broker.offsets import Offsets
+from kourou.broker.send import ADVICE
+from kourou.broker.settings import READ, BrokerSettings, Role
+from kourou.broker.stats import Stats
+from kourou.broker.topics import Topics
+from kourou.protocol import headers
+from kourou.protocol.bodies import SubscriptionData, SubscriptionGroupConfig, TopicConfig
+from kourou.protocol.codes import PullSysFlag, RequestCode, ResponseCode
+from kourou.protocol.command import Command
+from kourou.store.reading import GetResult, GetStatus
+from kourou.store.store import Store
+
+_COMMIT = int(PullSysFlag.COMMIT_OFFSET)
+_SUSPEND = int(PullSysFlag.SUSPEND)
+_SUBSCRIPTION = int(PullSysFlag.SUBSCRIPTION)
+
+_SUCCESS = int(ResponseCode.SUCCESS)
+_NOT_FOUND = int(ResponseCode.PULL_NOT_FOUND)
+_RETRY = int(ResponseCode.PULL_RETRY_IMMEDIATELY)
+_MOVED = int(ResponseCode.PULL_OFFSET_MOVED)
+
+MASTER_ID = 0
+
+_CODE = {
+    GetStatus.FOUND: _SUCCESS,
+    GetStatus.NO_MATCHED_MESSAGE: _RETRY,
+    GetStatus.MESSAGE_WAS_REMOVING: _RETRY,
+    GetStatus.OFFSET_FOUND_NULL: _NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_ONE: _NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_BADLY: _MOVED,
+    GetStatus.OFFSET_TOO_SMALL: _MOVED,
+    GetStatus.NO_MATCHED_LOGIC_QUEUE: _MOVED,
+    GetStatus.NO_MESSAGE_IN_QUEUE: _MOVED,
+}
+
+# Why a pull is not allowed, as a number that clients may look at.
+BY_BROKER, BY_GROUP, BY_TOPIC, BY_BROADCASTING, BY_SUBSCRIPTION = "1", "2", "3", "4", "5"
+
+
+class Pull:
+    """Serves pulls."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        store: Store,
+        topics: Topics,
+        groups: Groups,
+        clients: Clients,
+        offsets: Offsets,
+        stats: Stats,
+        outbox: Outbox,
+        memory_window: int,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._clients = clients
+        self._offsets = offsets
+        self._stats = stats
+        self._outbox = outbox
+        self._memory_window = memory_window
+        self.polls = LongPolls(self._again)
+
+    def pull(self, asked: Asked) -> None:
+        """PULL_MESSAGE and LITE_PULL_MESSAGE."""
+        command = asked.command
+        header = headers.PullMessage.decode(command.ext)
+        group, topic = self._check(header, asked)
+        subscription = self._subscription(header, group)
+        wants = self._wants(subscription)
+        if self._settings.reject_pull_consumers:
+            self._check_member(header, asked.peer)
+        offset = self._offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
+        if offset is not None and self._settings.server_side_reset:
+            result = self._reset_to(header, offset)
+            code, remark = _MOVED, "OFFSET_RESET"
+        else:
+            result = self._read(header, header.queue_offset, wants)
+            code, remark = _code(result, header.queue_offset), result.status.name
+        self._commit(header, result)
+        if code == _NOT_FOUND and header.sys_flag & _SUSPEND and self._may_hold():
+            self._hold(header, asked, wants)
+        else:
+            self._answer(asked.peer, command, header, topic, group, result, code, remark)
+
+    # ── Checks ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _check(self, header: headers.PullMessage, asked: Asked) -> tuple[SubscriptionGroupConfig, TopicConfig]:
+        settings = self._settings
+        if settings.role is Role.SLAVE and not settings.slave_read:
+            raise Refused(
+                ResponseCode.SYSTEM_BUSY,
+                "[REJECTREQUEST]system busy, start flow control for a while: this slave may not be read from",
+            )
+        if not settings.is_readable:
+            raise _forbidden(f"the broker[{settings.ip}] pulling message is forbidden", BY_BROKER)
+        if asked.command.code == RequestCode.LITE_PULL_MESSAGE and not settings.lite_pull:
+            raise _forbidden(f"the broker[{settings.ip}] for lite pull consumer is forbidden", BY_BROKER)
+        group = self._groups.find(header.consumer_group, asked.now_ms)
+        if group is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{header.consumer_group}] does not exist, {ADVICE}",
+            )
+        if not group.consume_enable:
+            raise _forbidden(f"subscription group no permission, {header.consumer_group}", BY_GROUP)
+        topic = self._topics.get(header.topic)
+        if topic is None:
+            raise Refused(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please! {ADVICE}"
+            )
+        if not topic.perm & READ:
+            raise _forbidden(f"the topic[{header.topic}] pulling message is forbidden", BY_TOPIC)
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[/{asked.peer.address}]",
+            )
+        return group, topic
+
+    def _subscription(self, header: headers.PullMessage, group: SubscriptionGroupConfig) -> SubscriptionData:
+        if header.sys_flag & _SUBSCRIPTION:
+            try:
+                return subscriptions.build(header.topic, header.subscription, header.expression_type)
+            except subscriptions.SubscriptionFault:
+                raise Refused(
+                    ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
+                ) from None
+        members = self._clients.group(header.consumer_group)
+        if members is None:
+            raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{ADVICE}")
+        if members.is_broadcasting and not group.consume_broadcast_enable:
+            raise _forbidden(
+                f"the consumer group[{header.consumer_group}] can not consume by broadcast way", BY_BROADCASTING
+            )
+        if not self._groups.may_read(header.consumer_group, header.topic):
+            raise _forbidden(
+                f"the consumer group[{header.consumer_group}] is forbidden for topic[{header.topic}]", BY_SUBSCRIPTION
+            )
+        subscription = members.subscriptions.get(header.topic)
+        if subscription is None:
+            raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{ADVICE}")
+        if subscription.sub_version < header.sub_version:
+            raise Refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+        return subscription
+
+    def _wants(self, subscription: SubscriptionData) -> frozenset[int] | None:
+        if not subscriptions.is_by_tag(subscription.expression_type):
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"The broker does not support consumer to filter message by {subscription.expression_type}",
+            )
+        return subscriptions.codes(subscription)
+
+    def _check_member(self, header: headers.PullMessage, peer: Peer) -> None:
+        members = self._clients.group(header.consumer_group)
+        if members is None or (members.consume_type == "CONSUME_ACTIVELY" and peer not in members.clients):
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the consumer's group info not exist, or the pull consumer is rejected by server.{ADVICE}",
+            )
+
+    # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _read(self, header: headers.PullMessage, offset: int, wants: frozenset[int] | None) -> GetResult:
+        return self._store.reader.get(
+            header.topic,
+            header.queue_id,
+            offset,
+            header.max_msg_nums,
+            accepts=None if wants is None else wants.__contains__,
+            max_size=header.max_msg_bytes if header.max_msg_bytes and header.max_msg_bytes > 0 else None,
+        )
+
+    def _reset_to(self, header: headers.PullMessage, offset: int) -> GetResult:
+        start, end = self._store.reader.offsets(header.topic, header.queue_id)
+        return GetResult(GetStatus.OFFSET_TOO_SMALL, offset, start, end)
+
+    def _commit(self, header: headers.PullMessage, result: GetResult) -> None:
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        self._offsets.pulled_to(group, topic, queue_id, result.next_offset)
+        if header.sys_flag & _COMMIT:
+            self._offsets.commit(group, topic, queue_id, header.commit_offset)
+
+    def _answer(
+        self,
+        peer: Peer,
+        command: Command,
+        header: headers.PullMessage,
+        topic: TopicConfig,
+        group: SubscriptionGroupConfig,
+        result: GetResult,
+        code: int,
+        remark: str,
+    ) -> None:
+        ext = {
+            "suggestWhichBrokerId": str(self._suggest(group, result)),
+            "nextBeginOffset": str(result.next_offset),
+            "minOffset": str(result.min_offset),
+            "maxOffset": str(result.max_offset),
+            "topicSysFlag": str(topic.topic_sys_flag),
+            "groupSysFlag": str(group.group_sys_flag),
+        }
+        answer = command.answer(code, remark, ext)
+        if code == _SUCCESS:
+            self._stats.got(header.topic, header.consumer_group, len(result.records), result.size)
+            if not command.is_one_way:
+                self._outbox.put(ReplyParts(peer, answer, result.records, result.size))
+        else:
+            self._outbox.reply(peer, command, answer)
+
+    def _suggest(self, group: SubscriptionGroupConfig, result: GetResult) -> int:
+        """Which member of the broker group to pull from next: a slave, if this one would have to read from disk."""
+        if not self._settings.slave_read:
+            return MASTER_ID
+        if result.behind > self._memory_window:
+            return group.which_broker_when_consume_slowly
+        return group.broker_id
+
+    # ── Waiting ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _may_hold(self) -> bool:
+        return self.polls.waiting < self._settings.held_pulls_max
+
+    def _hold(self, header: headers.PullMessage, asked: Asked, wants: frozenset[int] | None) -> None:
+        wait_ms = header.suspend_timeout_millis if self._settings.long_polling else self._settings.short_polling_ms
+        deadline_ms = asked.now_ms + max(wait_ms, 0)
+        self.polls.hold(Held(asked.peer, asked.command, header, wants, deadline_ms, header.queue_offset))
+
+    def _again(self, held: Held, last: bool) -> bool:
+        """A held pull is tried again: was it answered? The last time it is, whatever there is."""
+        header = held.header
+        result = self._read(header, held.seen_to, held.wants)
+        code = _code(result, held.seen_to)
+        if not last and code in (_NOT_FOUND, _RETRY):
+            if code == _RETRY:
+                held.seen_to = result.next_offset
+            return False
+        if code == _NOT_FOUND and held.seen_to != header.queue_offset:
+            code, result.status = _RETRY, GetStatus.NO_MATCHED_MESSAGE
+        topic, group = self._topics.get(header.topic), self._groups.get(header.consumer_group)
+        if topic is None or group is None:  # removed while it waited
+            gone = Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please!")
+            self._outbox.reply(held.peer, held.command, held.command.answer(gone.code, gone.remark))
+            return True
+        self._answer(held.peer, held.command, header, topic, group, result, code, result.status.name)
+        return True
+
+
+def _code(result: GetResult, offset: int) -> int:
+    """The answer's code. A queue without messages is not one whose offset has moved, for who asks for its first."""
+    if not offset and result.status in (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE):
+        return _NOT_FOUND
+    return _CODE[result.status]
+
+
+def _forbidden(remark: str, kind: str) -> Refused:
+    return Refused(ResponseCode.NO_PERMISSION, remark, {"forbiddenType": kind})

@@ -1,0 +1,155 @@
+"""Storing messages: what sending, retries, delays and replies have in common.
+
+    put ─▶ (a delay? then the schedule topic) ─▶ Store.append ─▶ … the step ends … ─▶ Store.dispatch ─▶ long polls wake
+    answer ─▶ now, or when the disk has it
+
+A message that waits for its time lies in the schedule topic, in the queue of its level, and its properties say
+which topic and queue it is for.
+
+Java: MessageStore.asyncPutMessage, HookUtils.handleScheduleMessage, GroupCommitService.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from kourou.broker.events import Outbox, Peer, Refused
+from kourou.broker.names import SCHEDULE_TOPIC
+from kourou.protocol import properties as _properties
+from kourou.protocol.codes import TRANSACTION_MASK, ResponseCode, SysFlag
+from kourou.protocol.command import Command
+from kourou.protocol.errors import LocalProtocolError
+from kourou.protocol.properties import Property
+from kourou.store.appending import Appended
+from kourou.store.commit_log import NewMessage
+from kourou.store.errors import DiskFailedError, DiskFullError, IllegalMessageError
+from kourou.store.settings import FlushMode, StoreSettings, delay_table
+from kourou.store.store import Store
+
+log = logging.getLogger(__name__)
+
+_TRANSACTION = int(TRANSACTION_MASK)
+_PREPARED = int(SysFlag.TRANSACTION_PREPARED)
+_ROLLBACK = int(SysFlag.TRANSACTION_ROLLBACK)
+_FLUSH_DISK_TIMEOUT = int(ResponseCode.FLUSH_DISK_TIMEOUT)
+
+TIMER_PROPERTIES = (Property.TIMER_DELIVER_MS, Property.TIMER_DELAY_SEC, Property.TIMER_DELAY_MS)
+
+
+@dataclass(slots=True, eq=False)
+class Unsafe:
+    """An answer that waits until its message is safe."""
+
+    peer: Peer
+    answer: Command
+
+
+class Puts:
+    """Appends to the store."""
+
+    def __init__(self, store: Store, settings: StoreSettings, outbox: Outbox, waiting_max: int) -> None:
+        self._store = store
+        self._outbox = outbox
+        self._waiting_max = waiting_max
+        self._is_sync = settings.flush_mode is FlushMode.SYNC
+        self._max_body_size = settings.max_body_size
+        self.delay_ms = delay_table(settings.delay_levels)  # by level
+        self.level_max = max(self.delay_ms, default=0)
+        self.touched: set[tuple[str, int]] = set()  # queues that got messages which readers may not see yet
+        self.waiting = 0  # answers that wait
+
+    def check_load(self) -> None:
+        """Raises Refused when more answers wait than is good for anybody."""
+        if self.waiting >= self._waiting_max:
+            raise Refused(
+                ResponseCode.SYSTEM_BUSY,
+                f"[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, {self.waiting} sends wait for the "
+                f"disk (sendThreadPoolQueueCapacity {self._waiting_max}): send more slowly, or to another broker",
+            )
+
+    def put(
+        self, messages: Sequence[NewMessage], properties: dict[str, str] | None, now_ms: int, *, together: bool = False
+    ) -> list[Appended]:
+        """Append messages. Raises Refused with the reason.
+
+        `properties`, those of a single message, are written into it; a delay that they ask for is kept.
+        """
+        if properties is not None:
+            messages = [self._with_properties(messages[0], properties)]
+        try:
+            done = self._store.append(messages, now_ms, together=together)
+        except IllegalMessageError as error:
+            raise self._illegal(str(error)) from None
+        except (DiskFullError, DiskFailedError) as error:
+            raise Refused(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                "service not available now. It may be caused by one of the following reasons: "
+                f"the broker's disk is full, messages are put to the slave, message store has been shut down, etc. "
+                f"{error}",
+            ) from None
+        touched = self.touched
+        for message in messages:
+            touched.add((message.topic, message.queue_id))
+        return done
+
+    def _with_properties(self, message: NewMessage, properties: dict[str, str]) -> NewMessage:
+        """The message as it is stored: in the schedule topic, if it is delayed."""
+        kind = message.sys_flag & _TRANSACTION
+        if kind not in (_PREPARED, _ROLLBACK) and message.topic != SCHEDULE_TOPIC:
+            level = self.delay_level(properties)
+            if level > 0:
+                properties[Property.REAL_TOPIC] = message.topic
+                properties[Property.REAL_QUEUE_ID] = str(message.queue_id)
+                message.topic, message.queue_id = SCHEDULE_TOPIC, level - 1
+            elif any(name in properties for name in TIMER_PROPERTIES):
+                raise Refused(
+                    ResponseCode.SYSTEM_ERROR, "accurate timer message is not enabled, timerWheelEnable is false"
+                )
+        try:
+            message.properties = _properties.encode(properties).encode()
+        except LocalProtocolError as error:
+            raise self._illegal(str(error)) from None
+        return message
+
+    def delay_level(self, properties: dict[str, str]) -> int:
+        """The level that a message asks for, within those that there are; 0: none."""
+        text = properties.get(Property.DELAY_LEVEL)
+        if text is None:
+            return 0
+        try:
+            level = int(text)
+        except ValueError:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"the delay level is {text[:40]!r}, a number is expected"
+            ) from None
+        return min(level, self.level_max)
+
+    def _illegal(self, reason: str) -> Refused:
+        return Refused(
+            ResponseCode.MESSAGE_ILLEGAL,
+            "the message is illegal, maybe msg body or properties length not matched. msg body length limit "
+            f"{self._max_body_size}B, msg properties length limit 32KB. {reason}",
+        )
+
+    def answer(self, peer: Peer, request: Command, answer: Command, now_ms: int, *, wait: bool = True) -> None:
+        """Answer now, or when all that was appended is safe."""
+        if request.is_one_way:
+            return
+        if self._is_sync and wait:
+            unsafe = Unsafe(peer, answer)
+            if not self._store.when_safe(self._store.log.end, unsafe, now_ms):
+                self.waiting += 1
+                return
+        self._outbox.reply(peer, request, answer)
+
+    def now_safe(self, unsafe: Unsafe) -> None:
+        self.waiting -= 1
+        self._outbox.reply(unsafe.peer, unsafe.answer, unsafe.answer)
+
+    def now_late(self, unsafe: Unsafe) -> None:
+        """It is stored, and not known to be safe in time."""
+        self.waiting -= 1
+        answer = msgspec.structs.replace(unsafe.answer, code=_FLUSH_DISK_TIMEOUT)
+        self._outbox.reply(unsafe.peer, answer, answer)

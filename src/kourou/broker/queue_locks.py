@@ -1,0 +1,61 @@
+"""Locks on queues: who of an orderly group may consume a queue at present.
+
+A lock is a client's for 60 seconds and renewed by asking again, which its consumers do every 20. After that, or when it
+is given back, it may be anybody's.
+
+Java: RebalanceLockManager.
+"""
+
+import logging
+from collections.abc import Iterable
+
+from kourou.protocol.message import MessageQueue
+
+log = logging.getLogger(__name__)
+
+
+class QueueLocks:
+    """The locks of all groups."""
+
+    def __init__(self, lifetime_ms: int) -> None:
+        self._lifetime_ms = lifetime_ms
+        self._groups: dict[str, dict[MessageQueue, tuple[str, int]]] = {}  # who has a lock, and since when
+
+    def lock(self, group: str, queues: Iterable[MessageQueue], client_id: str, now_ms: int) -> list[MessageQueue]:
+        """Those that the client has now."""
+        locks = self._groups.setdefault(group, {})
+        got: list[MessageQueue] = []
+        for queue in queues:
+            owner, since_ms = locks.get(queue, (client_id, now_ms))
+            if owner != client_id and now_ms - since_ms <= self._lifetime_ms:
+                continue
+            if owner != client_id:
+                log.info("lock taken over group=%s queue=%s from=%s by=%s", group, queue, owner, client_id)
+            locks[queue] = client_id, now_ms
+            got.append(queue)
+        return got
+
+    def unlock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> None:
+        """Give back those that are the client's."""
+        locks = self._groups.get(group)
+        if locks is None:
+            return
+        for queue in queues:
+            if locks.get(queue, ("", 0))[0] == client_id:
+                del locks[queue]
+        if not locks:
+            del self._groups[group]
+
+    def is_held(self, group: str, now_ms: int) -> bool:
+        """Has a group any lock that counts?"""
+        locks = self._groups.get(group)
+        return locks is not None and any(now_ms - since_ms <= self._lifetime_ms for _, since_ms in locks.values())
+
+    def forget_expired(self, now_ms: int) -> None:
+        """Locks that no longer count go, so that groups that are gone leave nothing."""
+        for group, locks in list(self._groups.items()):
+            kept = {queue: lock for queue, lock in locks.items() if now_ms - lock[1] <= self._lifetime_ms}
+            if kept:
+                self._groups[group] = kept
+            else:
+                del self._groups[group]

@@ -1,0 +1,93 @@
+"""What can be configured about a broker. The name in broker.conf is beside each field where it is another one.
+
+The store has its own settings (`kourou.store.settings`); how both are read from files and changed by requests is in
+`properties.py`.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+READ, WRITE, INHERIT = 4, 2, 1
+"""Permission bits of brokers and topics."""
+
+
+class Role(Enum):
+    """Who a broker is in its group."""
+
+    ASYNC_MASTER = "ASYNC_MASTER"
+    SYNC_MASTER = "SYNC_MASTER"
+    SLAVE = "SLAVE"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    """Defaults are Apache's."""
+
+    # Who it is.
+    cluster: str = "DefaultCluster"  # brokerClusterName
+    name: str = "broker-a"  # brokerName
+    broker_id: int = 0  # brokerId
+    role: Role = Role.ASYNC_MASTER  # brokerRole
+    ip: str = "127.0.0.1"  # brokerIP1: what clients are told
+    ha_ip: str = "127.0.0.1"  # brokerIP2
+    port: int = 10911  # listenPort
+    ha_port: int = 10912  # haListenPort
+    region: str = "DefaultRegion"  # regionId
+    permission: int = READ | WRITE  # brokerPermission
+
+    # Topics and groups.
+    auto_create_topics: bool = True  # autoCreateTopicEnable
+    auto_create_groups: bool = True  # autoCreateSubscriptionGroup
+    auto_topics_max: int = 10_000  # maxAutoCreatedTopics, ours: a peer that invents names must not fill memory and disk
+    auto_groups_max: int = 10_000  # maxAutoCreatedGroups, ours
+    default_topic_queues: int = 8  # defaultTopicQueueNums
+    cluster_topic: bool = True  # clusterTopicEnable
+    broker_topic: bool = True  # brokerTopicEnable
+    trace_topic: bool = False  # traceTopicEnable
+    trace_topic_name: str = "RMQ_SYS_TRACE_TOPIC"  # msgTraceTopicName
+    revive_queues: int = 8  # reviveQueueNum
+
+    # Sending.
+    trace_on: bool = True  # traceOn
+    accept_sends_from_ms: int = 0  # startAcceptSendRequestTimeStamp
+    reject_transactions: bool = False  # rejectTransactionMessage
+    store_replies: bool = True  # storeReplyMessageEnable
+    waiting_sends_max: int = 10_000  # sendThreadPoolQueueCapacity: sends that wait for disk or replicas
+    max_body_size: int = 4 * 1024 * 1024  # maxMessageSize
+
+    # Pulling.
+    long_polling: bool = True  # longPollingEnable
+    short_polling_ms: int = 1_000  # shortPollingTimeMills
+    held_pulls_max: int = 100_000  # pullThreadPoolQueueCapacity: pulls that wait for messages
+    slave_read: bool = False  # slaveReadEnable
+    lite_pull: bool = True  # litePullMessageEnable
+    reject_pull_consumers: bool = False  # rejectPullConsumerEnable
+    property_filter: bool = False  # enablePropertyFilter
+    server_side_reset: bool = True  # useServerSideResetOffset
+    memory_ratio: int = 40  # accessMessageInMemoryMaxRatio: percent of the memory that recent messages may take
+
+    # Chores.
+    register_interval_ms: int = 30_000  # registerNameServerPeriod
+    register_timeout_ms: int = 24_000  # registerBrokerTimeoutMills
+    offsets_interval_ms: int = 5_000  # flushConsumerOffsetInterval
+    delay_offsets_interval_ms: int = 10_000  # flushDelayOffsetInterval
+    lock_time_ms: int = 60_000  # rocketmq.broker.rebalance.lockMaxLiveTime
+    client_timeout_ms: int = 120_000
+    client_scan_ms: int = 10_000
+
+    @property
+    def address(self) -> str:
+        """`ip:port` that clients are told."""
+        return f"[{self.ip}]:{self.port}" if ":" in self.ip else f"{self.ip}:{self.port}"
+
+    @property
+    def ha_address(self) -> str:
+        return f"[{self.ha_ip}]:{self.ha_port}" if ":" in self.ha_ip else f"{self.ha_ip}:{self.ha_port}"
+
+    @property
+    def is_writable(self) -> bool:
+        return bool(self.permission & WRITE)
+
+    @property
+    def is_readable(self) -> bool:
+        return bool(self.permission & READ)

@@ -1,0 +1,173 @@
+"""The topics of a broker: their settings, how new ones come to be, and which are the broker's own.
+
+Each change counts up the data version, by which name servers and slaves see that there is something new; `changed`
+gathers the names for the next registration.
+
+Java: TopicConfigManager.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from kourou.broker import names
+from kourou.broker.settings import INHERIT, READ, WRITE, BrokerSettings
+from kourou.protocol.bodies import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+
+log = logging.getLogger(__name__)
+
+
+class Topics:
+    """All topics of one broker."""
+
+    def __init__(
+        self, settings: BrokerSettings, kept: TopicConfigSerializeWrapper | None, touch: Callable[[], None]
+    ) -> None:
+        """`touch` is called after each change, so that it is kept."""
+        self._settings = settings
+        self._touch = touch
+        self.version = kept.data_version if kept is not None else DataVersion()
+        self.table: dict[str, TopicConfig] = {}
+        self.system: set[str] = {
+            names.AUTO_CREATE_TOPIC,
+            names.SCHEDULE_TOPIC,
+            names.BENCHMARK_TOPIC,
+            names.HALF_TOPIC,
+            names.TRACE_TOPIC,
+            names.HALF_OP_TOPIC,
+            names.TRANSACTION_CHECK_TOPIC,
+            names.SELF_TEST_TOPIC,
+            names.OFFSET_MOVED_TOPIC,
+        }
+        self.changed: set[str] = set()  # since the last registration
+        self._auto_created = 0
+        for topic in self._own_topics():
+            assert topic.topic_name is not None
+            self.system.add(topic.topic_name)
+            self.table[topic.topic_name] = topic
+        if kept is not None:
+            self.table.update(kept.topic_config_table)
+
+    def _own_topics(self) -> Iterable[TopicConfig]:
+        settings = self._settings
+        yield _topic(names.SELF_TEST_TOPIC, 1)
+        if settings.auto_create_topics:
+            yield _topic(names.AUTO_CREATE_TOPIC, settings.default_topic_queues, READ | WRITE | INHERIT)
+        yield _topic(names.BENCHMARK_TOPIC, 1024)
+        yield _topic(settings.cluster, 16, INHERIT | (READ | WRITE if settings.cluster_topic else 0))
+        yield _topic(settings.name, 1, INHERIT | (READ | WRITE if settings.broker_topic else 0))
+        yield _topic(names.OFFSET_MOVED_TOPIC, 1)
+        yield _topic(names.SCHEDULE_TOPIC, 18)
+        if settings.trace_topic:
+            yield _topic(settings.trace_topic_name, 1)
+        yield _topic(settings.cluster + names.REPLY_TOPIC_SUFFIX, 1)
+        yield _topic(f"{names.SYSTEM_PREFIX}REVIVE_LOG_{settings.cluster}", settings.revive_queues)
+        yield _topic(f"{names.SYSTEM_PREFIX}SYNC_BROKER_MEMBER_{settings.name}", 1, INHERIT)
+        yield _topic(names.HALF_TOPIC, 1)
+        yield _topic(names.HALF_OP_TOPIC, 1)
+        yield _topic(names.TIMER_TOPIC, 1)
+
+    # ── Looking up ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def get(self, name: str) -> TopicConfig | None:
+        return self.table.get(name)
+
+    def is_system(self, name: str) -> bool:
+        return name in self.system or name.startswith(names.SYSTEM_PREFIX)
+
+    def is_order(self, name: str) -> bool:
+        topic = self.table.get(name)
+        return topic is not None and topic.order
+
+    def wrapper(self) -> TopicConfigSerializeWrapper:
+        """The whole table, as it is kept and sent."""
+        return TopicConfigSerializeWrapper(topic_config_table=self.table, data_version=self.version)
+
+    # ── Changing ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def put(self, topic: TopicConfig, now_ms: int) -> None:
+        """Make or change a topic."""
+        assert topic.topic_name is not None
+        self.table[topic.topic_name] = topic
+        self._has_changed(topic.topic_name, now_ms)
+
+    def remove(self, name: str, now_ms: int) -> bool:
+        """True if it was there."""
+        if self.table.pop(name, None) is None:
+            return False
+        self._has_changed(name, now_ms)
+        return True
+
+    def _has_changed(self, name: str, now_ms: int) -> None:
+        self.version = next_version(self.version, now_ms)
+        self.changed.add(name)
+        self._touch()
+
+    def create_by_sending(
+        self, name: str, default_topic: str, queues: int, now_ms: int, *, sys_flag: int = 0
+    ) -> TopicConfig | None:
+        """A topic that somebody sends to and that is not there: made after the default topic, if that allows it."""
+        model = self.table.get(default_topic)
+        if model is None:
+            return None
+        if default_topic == names.AUTO_CREATE_TOPIC and not self._settings.auto_create_topics:
+            return None
+        if not model.perm & INHERIT:
+            return None
+        if self._auto_created >= self._settings.auto_topics_max:
+            log.warning("topic %.127s not created: %d were, the limit (maxAutoCreatedTopics)", name, self._auto_created)
+            return None
+        self._auto_created += 1
+        queues = max(min(queues, model.write_queue_nums), 0)
+        topic = msgspec.structs.replace(
+            model,
+            topic_name=name,
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            perm=model.perm & ~INHERIT,
+            topic_sys_flag=sys_flag,
+            order=False,
+            attributes={},
+        )
+        self.put(topic, now_ms)
+        log.info("topic created name=%s queues=%d after=%s", name, queues, default_topic)
+        return topic
+
+    def ensure(
+        self, name: str, queues: int, now_ms: int, *, perm: int = READ | WRITE, order: bool = False, sys_flag: int = 0
+    ) -> TopicConfig:
+        """A topic that the broker itself needs: a group's retries or dead letters."""
+        topic = self.table.get(name)
+        if topic is None:
+            topic = _topic(name, queues, perm, order=order, sys_flag=sys_flag)
+            self.put(topic, now_ms)
+            log.info("topic created name=%s queues=%d", name, queues)
+        elif name.startswith(names.RETRY_PREFIX) and topic.order != order:
+            topic = msgspec.structs.replace(topic, order=order)
+            self.put(topic, now_ms)
+        return topic
+
+    def mark_ordered(self, ordered: Iterable[str], now_ms: int) -> None:
+        """The name servers say which topics are ordered: these, and no others."""
+        wanted = set(ordered)
+        for name, topic in list(self.table.items()):
+            if topic.order != (name in wanted) and (name in wanted or not name.startswith(names.RETRY_PREFIX)):
+                self.table[name] = msgspec.structs.replace(topic, order=name in wanted)
+                self.version = next_version(self.version, now_ms)
+                self._touch()
+
+
+def next_version(version: DataVersion, now_ms: int) -> DataVersion:
+    return DataVersion(state_version=version.state_version, timestamp=now_ms, counter=version.counter + 1)
+
+
+def _topic(name: str, queues: int, perm: int = READ | WRITE, *, order: bool = False, sys_flag: int = 0) -> TopicConfig:
+    return TopicConfig(
+        topic_name=name,
+        read_queue_nums=queues,
+        write_queue_nums=queues,
+        perm=perm,
+        order=order,
+        topic_sys_flag=sys_flag,
+    )

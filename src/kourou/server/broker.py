@@ -1,0 +1,402 @@
+"""Runs a broker's machine: gives it requests, time and finished work, and performs its effects.
+
+One event loop owns everything. Store jobs and tables are run by worker threads that only wait for the disk; their ends
+come back as events. Name servers are told over connections of their own.
+
+    listener, fast listener ─▶ Requests ─┐                     ┌─▶ Reply, Tell ─▶ connections
+    timer ─▶ Tick ───────────────────────┼─▶ Broker.step ──────┼─▶ Run, Save ─▶ workers ─▶ Done, Saved
+    workers, name servers ───────────────┘                     └─▶ Announce ─▶ name servers ─▶ Announced
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import secrets
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, assert_never
+
+from kourou.broker.events import (
+    Announce,
+    Announced,
+    Answered,
+    Ask,
+    Close,
+    Done,
+    Effect,
+    Event,
+    Gone,
+    Peer,
+    Reply,
+    ReplyParts,
+    Requests,
+    Run,
+    Save,
+    Saved,
+    Tell,
+    Tick,
+)
+from kourou.broker.machine import Broker
+from kourou.broker.settings import BrokerSettings
+from kourou.net.client import connect
+from kourou.net.connection import Connection
+from kourou.net.errors import TransportError
+from kourou.net.limits import Limits
+from kourou.net.listener import Listener
+from kourou.net.tls import TlsSettings
+from kourou.protocol.codes import ResponseCode
+from kourou.protocol.command import Command, encode_head
+from kourou.protocol.errors import KourouError, LocalProtocolError
+from kourou.protocol.hosts import encode_host
+from kourou.server.clock import UniqueIdClock, file_time, now_ms
+from kourou.server.conf import ConfError
+from kourou.store.jobs import Job
+from kourou.store.settings import StoreSettings
+from kourou.store.store import Store
+from kourou.store.worker import Worker
+
+log = logging.getLogger(__name__)
+
+TICK = 0.1
+"""Seconds between two looks at what is due, for what needs no more precision."""
+
+SHUTDOWN_GRACE = 5.0
+FIRST_REGISTRATION = 3.0
+"""How long a start waits for the name servers: clients find the broker as soon as it says that it is ready."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerPaths:
+    """Where a broker keeps its state."""
+
+    root: Path  # storePathRootDir
+    commit_log: Path | None = None  # storePathCommitLog
+
+
+class BrokerProcess:
+    """A broker that listens. `async with` starts and stops it."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        store_settings: StoreSettings,
+        paths: BrokerPaths,
+        name_servers: Sequence[str],
+        *,
+        host: str = "127.0.0.1",
+        port: int | None = None,
+        fast_port: int | None = None,
+        tls: TlsSettings | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        """`port` 0 means any free one; `fast_port` None means none."""
+        self._settings = settings
+        self._store_settings = store_settings
+        self._paths = paths
+        self._host = host
+        self._port = settings.port if port is None else port
+        self._fast_port = fast_port
+        self._listener = Listener(self, limits=limits, tls=tls)
+        self._fast_listener = Listener(self, limits=limits, tls=tls) if fast_port is not None else None
+        self._name_servers = [NameServerLink(address, tls) for address in name_servers]
+        self._peers: dict[Connection, Peer] = {}
+        self._machine: Broker | None = None
+        self._worker: Worker | None = None
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="kourou-broker-writer")
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._registered = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._stepping = False
+        self._events: list[Event] = []  # that came while a step was under way
+        self._stopping = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def machine(self) -> Broker:
+        assert self._machine is not None, "not started"
+        return self._machine
+
+    @property
+    def settings(self) -> BrokerSettings:
+        return self._settings
+
+    @property
+    def listener(self) -> Listener:
+        return self._listener
+
+    @property
+    def address(self) -> str:
+        """`ip:port` that clients are told."""
+        return self._settings.address
+
+    # ── Life ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def start(self) -> None:
+        """Raises ConfError: an address can't be listened on; StoreError: the store can't be opened."""
+        self._loop = asyncio.get_running_loop()
+        await self._listen(self._listener, self._port)
+        port = self._listener.port
+        if self._fast_listener is not None:
+            assert self._fast_port is not None
+            await self._listen(self._fast_listener, self._fast_port)
+        ha_port = self._settings.ha_port if self._port else port + 1
+        self._settings = replace(self._settings, port=port, ha_port=ha_port)
+        try:
+            self._open()
+        except BaseException:
+            await self._close_listeners(0.0)
+            raise
+        machine = self.machine
+        machine.registration.is_on = True
+        self._step([Tick()])
+        self._schedule()
+        if self._name_servers:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FIRST_REGISTRATION):
+                    await self._registered.wait()
+
+    async def _listen(self, listener: Listener, port: int) -> None:
+        try:
+            await listener.start(self._host, port)
+        except (OSError, OverflowError) as error:
+            raise ConfError(
+                f"can't listen on {self._host}:{port}: {error}. "
+                "Another port: --port PORT or listenPort (0 chooses a free one); another address: --host"
+            ) from None
+
+    def _open(self) -> None:
+        settings, started_ms = self._settings, now_ms()
+        store_host = encode_host(settings.address)
+        store = Store.open(
+            self._paths.root,
+            self._store_settings,
+            store_host=store_host,
+            now_ms=started_ms,
+            file_time=file_time,
+            commit_log=self._paths.commit_log,
+        )
+        try:
+            self._machine = Broker(
+                settings,
+                self._store_settings,
+                store,
+                store_host,
+                now_ms=started_ms,
+                memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+                unique_id=UniqueIdClock(settings.ip),
+                chance=random.Random(secrets.randbits(64)),
+            )
+        except OSError as error:
+            store.abandon()
+            raise ConfError(f"the tables in {self._paths.root / 'config'} can't be read: {error}") from None
+        except BaseException:
+            store.abandon()
+            raise
+        self._worker = Worker(self._job_done)
+
+    async def stop(self) -> None:
+        """Leaves the name servers, answers what was taken, and closes the store: nothing is lost, no `abort` stays."""
+        self._stopping = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._machine is None:
+            await self._close_listeners(0.0)
+            self._writer.shutdown()
+            return
+        machine = self._machine
+        self._perform(machine.leave(now_ms()))
+        self._perform(machine.release_pulls())
+        await self._close_listeners(SHUTDOWN_GRACE)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=SHUTDOWN_GRACE)
+        for task in self._tasks:
+            task.cancel()
+        for link in self._name_servers:
+            link.close()
+        # Not in the event loop's thread: a disk that hangs must not keep a second signal from being heard.
+        await asyncio.to_thread(self._close_store)
+
+    def _close_store(self) -> None:
+        assert self._worker is not None
+        self._writer.shutdown()
+        for job in self._worker.close():
+            self.machine.store.finished(job, now_ms())
+        self.machine.keep_all()
+        self.machine.store.close(now_ms())
+
+    async def _close_listeners(self, grace: float) -> None:
+        listeners = [self._listener] if self._fast_listener is None else [self._listener, self._fast_listener]
+        await asyncio.gather(*(listener.close(grace) for listener in listeners))
+
+    async def __aenter__(self) -> "BrokerProcess":
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    # ── Events ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def requests(self, connection: Connection, commands: list[Command]) -> None:
+        peer = self._peers.get(connection)
+        if peer is None:
+            peer = self._peers[connection] = Peer(connection.peer, _host_of(connection.peer), connection)
+        if self._machine is None:
+            for command in commands:
+                if not command.is_one_way:
+                    connection.reply(command.answer(ResponseCode.SYSTEM_BUSY, "the broker is starting: try again"))
+            return
+        self._step([Requests(peer, commands)])
+
+    def closed(self, connection: Connection) -> None:
+        peer = self._peers.pop(connection, None)
+        if peer is not None and self._machine is not None:
+            self._step([Gone(peer)])
+
+    def _tick(self) -> None:
+        self._step([Tick()])
+        self._schedule()
+
+    def _schedule(self) -> None:
+        assert self._loop is not None
+        now = now_ms()
+        wait = min(max(self.machine.wake_ms(now) - now, 0) / 1000, TICK)
+        self._timer = self._loop.call_later(wait, self._tick)
+
+    def _job_done(self) -> None:
+        """In a worker thread."""
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._take_jobs)
+
+    def _take_jobs(self) -> None:
+        if self._worker is not None:
+            jobs = self._worker.finished()
+            if jobs:
+                self._step([Done(job) for job in jobs])
+
+    def _step(self, events: list[Event]) -> None:
+        """A step's effects may cause events at once (a reply may close a connection): these wait for the next step."""
+        self._events += events
+        if self._stepping:
+            return
+        self._stepping = True
+        try:
+            while self._events:
+                events, self._events = self._events, []
+                self._perform(self.machine.step(events, now_ms()))
+        finally:
+            self._stepping = False
+
+    # ── Effects ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            kind = type(effect)
+            if kind is Reply:
+                effect.peer.link.reply(effect.command)  # type: ignore[union-attr]
+            elif kind is ReplyParts:
+                _reply_parts(effect)  # type: ignore[arg-type]
+            else:
+                self._perform_rest(effect)
+
+    def _perform_rest(self, effect: Effect) -> None:
+        match effect:
+            case Reply(peer, command):
+                peer.link.reply(command)
+            case ReplyParts():
+                _reply_parts(effect)
+            case Tell(peer, command):
+                peer.link.send_now(command)
+            case Close(peer, reason):
+                peer.link.abort(reason)
+            case Run(job):
+                self._run(job)
+            case Save():
+                self._start(self._save(effect))
+            case Ask():
+                self._start(self._ask(effect))
+            case Announce():
+                for link in self._name_servers:
+                    self._start(self._announce(link, effect))
+            case _:
+                assert_never(effect)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        assert self._loop is not None
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _run(self, job: Job) -> None:
+        assert self._worker is not None
+        self._worker.submit(job)
+
+    async def _save(self, save: Save) -> None:
+        assert self._loop is not None
+        error: str | None = None
+        try:
+            await self._loop.run_in_executor(self._writer, save.file.write, save.content)
+        except OSError as problem:
+            error = f"{save.file.path}: {problem.strerror or problem}"
+        self._step([Saved(save.name, save.version, error)])
+
+    async def _ask(self, ask: Ask) -> None:
+        connection: Connection = ask.peer.link
+        answer: Command | None = None
+        with contextlib.suppress(KourouError):
+            answer = await connection.request(ask.command, ask.timeout_ms / 1000)
+        self._step([Answered(ask.token, answer)])
+
+    async def _announce(self, link: "NameServerLink", announce: Announce) -> None:
+        answer = await link.ask(announce.command, announce.timeout_ms / 1000)
+        if answer is not None:
+            self._registered.set()
+        self._step([Announced(link.address, answer)])
+
+
+class NameServerLink:
+    """The connection to a name server, opened when it is needed and kept: a broker whose connection closes is dropped.
+
+    Registrations go one after the other.
+    """
+
+    def __init__(self, address: str, tls: TlsSettings | None) -> None:
+        self.address = address
+        self._tls = tls
+        self._connection: Connection | None = None
+        self._turn = asyncio.Lock()
+
+    async def ask(self, command: Command, timeout: float) -> Command | None:
+        """The answer; None if there is none, or nobody to give it."""
+        command = Command(command.code, flag=command.flag, ext=command.ext, body=command.body)
+        async with self._turn:
+            try:
+                if self._connection is None or not self._connection.is_open:
+                    host, _, port = self.address.rpartition(":")
+                    self._connection = await connect(host.strip("[]"), int(port))
+                return await self._connection.request(command, timeout)
+            except (TransportError, LocalProtocolError, ValueError) as error:
+                log.debug("name server not reached address=%s: %s", self.address, error)
+                return None
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+
+def _reply_parts(effect: ReplyParts) -> None:
+    """The head and the records in one piece: for answers of usual size one copy is cheaper than many writes."""
+    connection: Connection = effect.peer.link
+    connection.reply_frame(b"".join((encode_head(effect.command, effect.size), *effect.parts)))
+
+
+def _host_of(address: str) -> bytes:
+    try:
+        return encode_host(address)
+    except LocalProtocolError:
+        return bytes(8)
