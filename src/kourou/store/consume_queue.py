@@ -39,6 +39,7 @@ BLANK_SIZE: Final = 0x7FFFFFFF
 QUEUE_OFFSET_MAX: Final = 2**58
 """Beyond it a queue offset can't be right: the queue's bytes would have no addresses."""
 
+_MAPPED_MAX: Final = 4  # files of one queue at a time
 _RECOVERED_FILES: Final = 3
 _BLOCK: Final = 204  # entries that a search reads at once: nearly a page
 _CHUNK: Final = 3276  # entries that a scan reads at once: nearly 64 KiB
@@ -88,6 +89,8 @@ class ConsumeQueue:
         "_first",
         "_folder",
         "_log_start",
+        "_mapped",
+        "_on_mapped",
         "_room",
         "_segments",
         "_view",
@@ -98,9 +101,19 @@ class ConsumeQueue:
         "queue_id",
         "start",
         "topic",
+        "touched",
     )
 
-    def __init__(self, disk: Disk, folder: Path, topic: str, queue_id: int, file_entries: int) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        folder: Path,
+        topic: str,
+        queue_id: int,
+        file_entries: int,
+        on_mapped: "Callable[[ConsumeQueue], None] | None" = None,
+    ) -> None:
+        """`on_mapped` is told when the queue has mapped a file, the first time and after each `release`."""
         self.topic = topic
         self.queue_id = queue_id
         self.start = 0  # the first entry whose record is still in the log
@@ -108,8 +121,11 @@ class ConsumeQueue:
         self.next_offset = 0  # what the next message that is appended to the log gets; the store counts it up
         self.max_physical = 0  # where the newest record that has an entry ends
         self.fresh = False  # it has entries that dispatch has not told anybody of yet
+        self.touched = False  # somebody has used its files since this was last set back
         self._disk = disk
         self._folder = folder
+        self._on_mapped = on_mapped
+        self._mapped = False
         self._file_entries = file_entries
         self._log_start = 0
         self._segments: Segments | None = None  # until `open`
@@ -126,7 +142,8 @@ class ConsumeQueue:
 
         It trusts the files, as one may after a clean stop; after a crash, `recover` follows.
         """
-        segments = Segments(self._disk, self._folder, self._file_entries * ENTRY_SIZE, reserve=False)
+        size = self._file_entries * ENTRY_SIZE
+        segments = Segments(self._disk, self._folder, size, reserve=False, mapped_max=_MAPPED_MAX)
         segments.load()
         self._segments = segments
         self._log_start = log_start
@@ -138,6 +155,19 @@ class ConsumeQueue:
     def _files(self) -> Segments:
         assert self._segments is not None, f"queue {self.queue_id} of {self.topic} is not open"
         return self._segments
+
+    def _file(self, position: int) -> File:
+        """The file with this byte, mapped. Raises OSError."""
+        file = self._files().file(position)
+        self._use()
+        return file
+
+    def _use(self) -> None:
+        self.touched = True
+        if not self._mapped:
+            self._mapped = True
+            if self._on_mapped is not None:
+                self._on_mapped(self)
 
     def _find_end(self, entries: "_Entries") -> int:
         segments = self._files()
@@ -169,6 +199,11 @@ class ConsumeQueue:
     @property
     def is_open(self) -> bool:
         return self._segments is not None
+
+    @property
+    def is_mapped(self) -> bool:
+        """Has it files in memory?"""
+        return self._mapped
 
     # ── Dispatch ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -225,7 +260,8 @@ class ConsumeQueue:
         while self.end < queue_offset:
             self._make_room(self.end)
             count = min(queue_offset, self._room) - self.end
-            self._files().slice(self.end * ENTRY_SIZE, count * ENTRY_SIZE)[:] = bytes(blank) * count
+            at = (self.end - self._first) * ENTRY_SIZE
+            self._file(self.end * ENTRY_SIZE).buffer[at : at + count * ENTRY_SIZE] = bytes(blank) * count
             # As it is found again: blanks count as what is at their offset, and at 0 as nothing.
             if self.start == self.end and (self.max_physical < self._log_start or self.max_physical == 0):
                 self.start += count
@@ -237,18 +273,16 @@ class ConsumeQueue:
         position = queue_offset * ENTRY_SIZE
         at = position % segments.file_size
         start = position - at
-        if segments.holds(position):
-            file = segments.file(position)
-        else:
-            try:
-                file = segments.add(start)
-            except OSError as error:
-                raise no_room(segments.path(start), _ROOM_MIN, error) from None
+        try:
+            file = segments.file(position) if segments.holds(position) else segments.add(start)
+        except OSError as error:
+            raise no_room(segments.path(start), _ROOM_MIN, error) from None
         stop = min(at + min(max(at, _ROOM_MIN), _ROOM_MAX), segments.file_size)
         reserve(file, at, stop - at)
         self._view = file.buffer
         self._first = start // ENTRY_SIZE
         self._room = self._first + stop // ENTRY_SIZE
+        self._use()
 
     def _forget_view(self) -> None:
         if self._room:
@@ -264,9 +298,8 @@ class ConsumeQueue:
                 f"queue {self.queue_id} of {self.topic} has no entry {queue_offset}: "
                 f"it goes from {self.start} to {self.end}"
             )
-        segments = self._files()
         position = queue_offset * ENTRY_SIZE
-        return entry_layout.entry(segments.file(position).buffer, position % segments.file_size)
+        return entry_layout.entry(self._file(position).buffer, position % (self._file_entries * ENTRY_SIZE))
 
     def entries(self, queue_offset: int, count: int) -> memoryview:
         """The bytes of up to `count` entries from this one on, not copied: as far as its file and the queue go.
@@ -276,7 +309,8 @@ class ConsumeQueue:
         count = min(count, self.end - queue_offset, self._file_entries - queue_offset % self._file_entries)
         if queue_offset < self.start or count <= 0:
             return memoryview(b"")
-        return self._files().slice(queue_offset * ENTRY_SIZE, count * ENTRY_SIZE)
+        at = queue_offset % self._file_entries * ENTRY_SIZE
+        return self._file(queue_offset * ENTRY_SIZE).buffer[at : at + count * ENTRY_SIZE]
 
     def offset_by_time(self, time_ms: int, boundary: Boundary, stored_ms_at: Callable[[int, int], int]) -> int:
         """The queue offset that a time stands for. `stored_ms_at(physical_offset, size)` tells a record's store time.
@@ -400,7 +434,7 @@ class ConsumeQueue:
             return []
         low = max(self._clean * ENTRY_SIZE, segments.start)
         starts = range(low - low % segments.file_size, self.end * ENTRY_SIZE, segments.file_size)
-        files = [segments.file(start) for start in starts]
+        files = [self._file(start) for start in starts]
         self._clean = self.end
         return files
 
@@ -409,18 +443,21 @@ class ConsumeQueue:
         """How much `dirty_files` would make safe."""
         return (self.end - self._clean) * ENTRY_SIZE
 
-    def release(self) -> None:
+    def release(self, *, unsynced: bool = False) -> None:
         """Unmap the files; they are mapped again when somebody needs them.
 
-        Only what `dirty_files` has handed out and what is synced by now: otherwise nothing happens.
+        Nothing happens if `dirty_files` has not handed out all that was written, unless it is wanted `unsynced`: then
+        a sync will map them again. Who was handed a file and is still to sync it keeps its mapping alive.
         """
-        if self._segments is not None and self._clean >= self.end:
+        if self._segments is not None and (unsynced or self._clean >= self.end):
             self._forget_view()
             self._segments.close()
+            self._mapped = False
 
     def close(self) -> None:
         """Let go of the files, synced or not."""
         self._forget_view()
+        self._mapped = False
         if self._segments is not None:
             self._segments.close()
             self._segments = None

@@ -11,11 +11,13 @@ import errno
 import fcntl
 import mmap
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import ClassVar, Protocol
 
+from kourou.store import mapping
 from kourou.store.errors import StoreInUseError
 
 
@@ -33,7 +35,10 @@ class File(Protocol):
         """Make sure that these bytes have room on the disk. Raises OSError (ENOSPC, EDQUOT, EIO, EROFS)."""
 
     def sync(self) -> None:
-        """What was written before the call is safe after it. May run in another thread. Raises OSError."""
+        """What was written before the call is safe after it. Raises OSError.
+
+        May run in another thread, and after `close`: who was handed a file to sync need not know who else lets it go.
+        """
 
     def rewrite(self, start: int, size: int) -> None:
         """Have the next sync write these bytes, although they did not change. Raises OSError.
@@ -44,8 +49,11 @@ class File(Protocol):
     def warm(self) -> None:
         """Touch all pages and keep them in memory, as far as the system allows."""
 
+    def cool(self) -> None:
+        """The pages need not be kept in memory any more."""
+
     def close(self) -> None:
-        """Let go of the descriptor. Not a sync."""
+        """Let go of the file, which is unmapped with the last slice of it. Not a sync."""
 
 
 class Lock(Protocol):
@@ -88,6 +96,13 @@ class Disk(Protocol):
     def read_at(self, path: Path, start: int, size: int) -> bytes:
         """Some bytes of a file, without mapping it."""
 
+    def data(self, path: Path, start: int, end: int) -> tuple[int, int]:
+        """Where from `start` on a file may hold something else than zeros, and up to where; `end` twice if nowhere.
+
+        Disks know which parts of a file were never written. That makes it cheap to ask of ten thousand files, most of
+        them nearly empty, whether anything stands behind their end.
+        """
+
     def replace(self, path: Path, content: bytes, *, backup: bool = False) -> None:
         """Write a small file so that a crash leaves the old or the new content; safe on return.
 
@@ -112,21 +127,23 @@ class Disk(Protocol):
 
 # ── The real disk ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-_WARM_STEP = mmap.PAGESIZE
 _COPY_STEP = 1024 * 1024
 _ZEROS = bytes(_COPY_STEP)
 
 
 class MappedFile:
-    """A segment of the real disk."""
+    """A segment of the real disk. It keeps no descriptor: see mapping.py."""
 
-    __slots__ = ("_descriptor", "_map", "_path", "buffer")
+    __slots__ = ("_map", "_open", "_path", "_writable", "buffer")
 
-    def __init__(self, path: Path, descriptor: int, *, writable: bool) -> None:
+    def __init__(self, path: Path, descriptor: int, size: int, *, writable: bool) -> None:
         self._path = path
-        self._descriptor = descriptor
-        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-        self._map = mmap.mmap(descriptor, 0, access=access)
+        self._open = True
+        self._writable = writable
+        if writable:
+            self._map = mapping.map_file(path, descriptor, size)
+        else:
+            self._map = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
         self.buffer = memoryview(self._map)
 
     @property
@@ -134,31 +151,36 @@ class MappedFile:
         return self._path
 
     def reserve(self, start: int, size: int) -> None:
-        os.posix_fallocate(self._opened(), start, size)
+        with self._opened() as descriptor:
+            os.posix_fallocate(descriptor, start, size)
 
     def sync(self) -> None:
-        # Not mmap.flush: that one holds the interpreter lock for as long as the disk takes.
-        os.fdatasync(self._opened())
+        if self._writable:
+            mapping.sync(self._map, self._path)
 
     def rewrite(self, start: int, size: int) -> None:
-        for at in range(start, start + size, _COPY_STEP):
-            _write_at(self._opened(), bytes(self.buffer[at : min(at + _COPY_STEP, start + size)]), at)
+        with self._opened() as descriptor:
+            for at in range(start, start + size, _COPY_STEP):
+                _write_at(descriptor, bytes(self.buffer[at : min(at + _COPY_STEP, start + size)]), at)
 
     def warm(self) -> None:
-        with suppress(OSError):
-            self._map.madvise(mmap.MADV_WILLNEED)
-        for at in range(0, len(self.buffer), _WARM_STEP):
-            self.buffer[at] = self.buffer[at]  # a write fault now instead of in an append
+        mapping.warm(self._map)
+
+    def cool(self) -> None:
+        mapping.cool(self._map)
 
     def close(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        self._open = False
 
-    def _opened(self) -> int:
-        if self._descriptor < 0:
+    @contextmanager
+    def _opened(self) -> Iterator[int]:
+        if not self._open:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), str(self._path))
-        return self._descriptor
+        descriptor = os.open(self._path, os.O_RDWR)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
 
 
 class _FileLock:
@@ -257,21 +279,22 @@ class RealDisk:
                 _write_all(descriptor, content)
             os.fsync(descriptor)
             self._put_in_place(aside, path)
-            return MappedFile(path, descriptor, writable=True)
+            return MappedFile(path, descriptor, size, writable=True)
         except BaseException:
-            os.close(descriptor)
             aside.unlink(missing_ok=True)
             raise
+        finally:
+            os.close(descriptor)
 
     def open(self, path: Path, *, writable: bool = True) -> File:
         descriptor = os.open(path, os.O_RDWR if writable else os.O_RDONLY)
         try:
-            if not os.fstat(descriptor).st_size:
+            size = os.fstat(descriptor).st_size
+            if not size:
                 raise OSError(errno.EINVAL, "An empty file can't be mapped", str(path))
-            return MappedFile(path, descriptor, writable=writable)
-        except BaseException:
+            return MappedFile(path, descriptor, size, writable=writable)
+        finally:
             os.close(descriptor)
-            raise
 
     def truncate(self, path: Path, size: int) -> None:
         with open(path, "r+b") as file:
@@ -288,6 +311,18 @@ class RealDisk:
         descriptor = os.open(path, os.O_RDONLY)
         try:
             return os.pread(descriptor, size, start)
+        finally:
+            os.close(descriptor)
+
+    def data(self, path: Path, start: int, end: int) -> tuple[int, int]:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            start = os.lseek(descriptor, start, os.SEEK_DATA)
+            return min(start, end), min(os.lseek(descriptor, start, os.SEEK_HOLE), end)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return end, end
+            return start, end  # a file system that can't tell
         finally:
             os.close(descriptor)
 

@@ -15,6 +15,9 @@ from kourou.store.settings import FlushMode, StoreSettings
 
 PAGE_SIZE = 4096
 
+CROWDED_INTERVAL_MS = 100
+"""How soon queues are synced again when that lets some go."""
+
 
 @dataclass(slots=True)
 class FlushClock:
@@ -41,9 +44,11 @@ class FlushClock:
     def log_was_synced(self, now_ms: int) -> None:
         self.log_ms = self.log_thorough_ms = now_ms
 
-    def queues_are_due(self, dirty_bytes: int, now_ms: int) -> bool:
-        """Is it time to sync queues and index, and to write the checkpoint?"""
+    def queues_are_due(self, dirty_bytes: int, now_ms: int, *, crowded: bool = False) -> bool:
+        """Is it time to sync queues and index, and to write the checkpoint? Sooner if too many queues are mapped."""
         settings = self.settings
+        if dirty_bytes > 0 and crowded:
+            return now_ms - self.queues_ms >= min(settings.queue_flush_interval_ms, CROWDED_INTERVAL_MS)
         if dirty_bytes <= 0 or now_ms - self.queues_ms < settings.queue_flush_interval_ms:
             return False
         enough = dirty_bytes >= settings.queue_flush_least_pages * PAGE_SIZE

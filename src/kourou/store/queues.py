@@ -4,23 +4,31 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kourou.store.consume_queue import ConsumeQueue
-from kourou.store.disk import Disk
+from kourou.store.disk import Disk, File
 from kourou.store.errors import DiskFailedError
 from kourou.store.settings import StoreSettings
 
 MAPPED_QUEUES_MAX = 4096
-"""Beyond this many, idle queues are unmapped after their files are synced."""
+"""Beyond this many, idle queues are unmapped: those that nobody has used for longest, and that need no sync.
+
+Beyond twice as many, others are as well: a process may have only some 65,000 mappings. They are mapped again to be
+synced. Were the system to fail to write their pages in that very time, nobody would be told; so it is the last resort.
+"""
+
+_LOOKED_AT = 16  # for each queue that is mapped beyond that
 
 
 class Queues:
     """The folder consumequeue/, and the queues in it."""
 
-    def __init__(self, disk: Disk, folder: Path, settings: StoreSettings) -> None:
+    def __init__(self, disk: Disk, folder: Path, settings: StoreSettings, mapped_max: int = MAPPED_QUEUES_MAX) -> None:
         self._disk = disk
         self._folder = folder
         self._settings = settings
         self._on_disk: dict[str, set[int]] = {}
         self._open: dict[str, dict[int, ConsumeQueue]] = {}
+        self._mapped_max = mapped_max
+        self._mapped: dict[ConsumeQueue, None] = {}  # queues with files in memory, those mapped last at the end
         self._given_out: dict[tuple[str, int], int] = {}  # next offsets of queues that were removed
         self.log_start = 0  # entries before it point to records that are gone
 
@@ -74,7 +82,7 @@ class Queues:
         queue = queues.get(queue_id)
         if queue is None:
             entries = self._settings.queue_file_entries
-            queue = ConsumeQueue(self._disk, self._path(topic, queue_id), topic, queue_id, entries)
+            queue = ConsumeQueue(self._disk, self._path(topic, queue_id), topic, queue_id, entries, self._was_mapped)
             try:
                 queue.open(self.log_start)
             except OSError as error:
@@ -82,6 +90,46 @@ class Queues:
             queue.next_offset = max(queue.next_offset, self._given_out.pop((topic, queue_id), 0))
             queues[queue_id] = queue
         return queue
+
+    # ── Files in memory ───────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def mapped_count(self) -> int:
+        return len(self._mapped)
+
+    @property
+    def crowded(self) -> bool:
+        """Are more queues mapped than should be? Then they were all written to: a sync lets them go."""
+        return len(self._mapped) > self._mapped_max
+
+    def dirty_files(self) -> list[File]:
+        """Files with entries since the last call, which are to be synced. Raises OSError."""
+        dirty = [queue for topic in self._open.values() for queue in topic.values() if queue.dirty_bytes]
+        return [file for queue in dirty for file in queue.dirty_files()]
+
+    def let_go(self) -> None:
+        """After a sync: unmap what is too many."""
+        self._unmap_idle(2 * len(self._mapped))
+
+    def _was_mapped(self, queue: ConsumeQueue) -> None:
+        """It is about to be used: others go."""
+        self._unmap_idle(min(_LOOKED_AT, len(self._mapped)), 1)
+        self._mapped[queue] = None
+
+    def _unmap_idle(self, looks: int, more: int = 0) -> None:
+        """Those first that were mapped first; one that was used since gets a second chance. `more` will be mapped."""
+        while looks > 0 and len(self._mapped) + more > self._mapped_max:
+            looks -= 1
+            queue = next(iter(self._mapped))
+            must_go = len(self._mapped) + more > 2 * self._mapped_max
+            del self._mapped[queue]
+            if must_go or not queue.touched:
+                queue.release(unsynced=must_go)
+            if queue.is_mapped:
+                queue.touched = False
+                self._mapped[queue] = None
+
+    # ── Places ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _path(self, topic: str, queue_id: int) -> Path:
         return self._topic_path(topic) / str(queue_id)
@@ -122,6 +170,8 @@ class Queues:
         Records of it that were not dispatched yet will make it anew, and it goes on behind them.
         """
         queue = self._open.get(topic, {}).pop(queue_id, None)
+        if queue is not None:
+            self._mapped.pop(queue, None)
         if queue is not None and queue.next_offset > queue.end:
             self._given_out[topic, queue_id] = queue.next_offset
         return queue
@@ -146,3 +196,4 @@ class Queues:
         for queue in self.opened():
             queue.close()
         self._open.clear()
+        self._mapped.clear()

@@ -3,8 +3,9 @@
     name   00000000000000000000   00000000000001048576   00000000000002097152
            └ bytes 0 … 1 MiB      └ bytes 1 … 2 MiB      └ … named by the offset of their first byte
 
-A segment is mapped when it is first touched, so that opening costs nothing per file; `release` unmaps those that nobody
-needs for now. A slice that somebody still holds keeps its mapping alive, even when the file is removed.
+A segment is mapped when it is first touched, so that opening costs nothing per file, and only so many are at a time:
+then the one that was mapped first is let go, but never the last of the range, which is written to. A slice that
+somebody still holds keeps its mapping alive, even when the file is removed.
 
 Invariants: names are multiples of the file size and have no gaps; every file has the full size.
 """
@@ -17,16 +18,21 @@ from kourou.store.disk import Disk, File
 from kourou.store.errors import BadStoreError
 
 NAME_DIGITS = 20
+MAPPED_MAX = 256
+"""How many files of a log are mapped at a time. A process may have some 65,000 mappings in all."""
 
 
 class Segments:
     """The files of one log or queue, oldest first."""
 
-    __slots__ = ("_disk", "_open", "_reserve", "_starts", "file_size", "folder")
+    __slots__ = ("_disk", "_mapped_max", "_open", "_reserve", "_starts", "file_size", "folder")
 
-    def __init__(self, disk: Disk, folder: Path, file_size: int, *, reserve: bool = True) -> None:
+    def __init__(
+        self, disk: Disk, folder: Path, file_size: int, *, reserve: bool = True, mapped_max: int = MAPPED_MAX
+    ) -> None:
         self._disk = disk
         self._reserve = reserve  # all room of a new file at once, or bit by bit as its owner asks for it
+        self._mapped_max = mapped_max
         self._starts: list[int] = []
         self._open: dict[int, File] = {}
         self.folder = folder
@@ -100,8 +106,15 @@ class Segments:
             if not self.holds(offset):
                 raise KeyError(f"{self.folder} has no offset {offset}: it goes from {self.start} to {self.end}")
             file = self._disk.open(self.path(start))
-            self._open[start] = file
+            self._keep(start, file)
         return file
+
+    def _keep(self, start: int, file: File) -> None:
+        if len(self._open) >= self._mapped_max:
+            oldest = next((one for one in self._open if one != self._starts[-1]), None)
+            if oldest is not None:
+                self._open.pop(oldest).close()
+        self._open[start] = file
 
     def slice(self, offset: int, size: int) -> memoryview:
         """Bytes of one file, not copied. Raises KeyError, OSError."""
@@ -123,13 +136,8 @@ class Segments:
         if file is None:
             file = self.prepare(start)
         self._starts.append(start)
-        self._open[start] = file
+        self._keep(start, file)
         return file
-
-    def release(self, keep_from: int) -> None:
-        """Unmap the files before the one that holds `keep_from`."""
-        for start in [start for start in self._open if start + self.file_size <= keep_from]:
-            self._open.pop(start).close()
 
     def remove_first(self) -> None:
         """Remove the oldest file."""

@@ -4,14 +4,12 @@ A write through a mapping to a place that has no room on a full disk ends the pr
 writing, in steps, and what is cut off is zeroed only where something stands.
 """
 
-import errno
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from kourou.store.commit_log import no_room
-from kourou.store.disk import Disk, File, RealDisk
+from kourou.store.disk import Disk, File
 
 SECTOR: Final = 512
 _CHUNK: Final = 2048 * SECTOR
@@ -24,26 +22,6 @@ def reserve(file: File, start: int, size: int) -> None:
         file.reserve(start, size)
     except OSError as error:
         raise no_room(file.path, size, error) from None
-
-
-def next_data(disk: Disk, path: Path, start: int, end: int) -> tuple[int, int]:
-    """Where from `start` on the file may hold something else than zeros, and up to where; `end` if nowhere before it.
-
-    The file systems of a real disk know which parts of a file were never written. That makes it cheap to ask of ten
-    thousand files, most of them nearly empty, whether anything stands behind their end.
-    """
-    if not isinstance(disk, RealDisk):
-        return start, end
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        start = os.lseek(descriptor, start, os.SEEK_DATA)
-        return min(start, end), min(os.lseek(descriptor, start, os.SEEK_HOLE), end)
-    except OSError as error:
-        if error.errno == errno.ENXIO:
-            return end, end
-        return start, end  # a file system that can't tell
-    finally:
-        os.close(descriptor)
 
 
 def is_zero(disk: Disk, path: Path, start: int, end: int) -> bool:
@@ -67,7 +45,7 @@ def _written(disk: Disk, path: Path, start: int, end: int) -> Iterator[tuple[int
 
     Read, not looked at through the mapping: comparing bytes is a memcmp, and pages stay unmapped.
     """
-    at, data_end = next_data(disk, path, start, end)
+    at, data_end = disk.data(path, start, end)
     while at < end:
         stop = min(at - at % _CHUNK + _CHUNK, data_end)
         data = disk.read_at(path, at, stop - at)
@@ -75,7 +53,7 @@ def _written(disk: Disk, path: Path, start: int, end: int) -> Iterator[tuple[int
             yield at, data
         at = stop
         if at == data_end and at < end:
-            at, data_end = next_data(disk, path, at, end)
+            at, data_end = disk.data(path, at, end)
 
 
 def _zero(file: File, start: int, data: bytes) -> None:

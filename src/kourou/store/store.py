@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Container, Hashable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import assert_never
+from typing import TypeVar, assert_never
 
 import msgspec
 
@@ -31,6 +31,7 @@ from kourou.store.errors import DiskFailedError, DiskFullError, StoreError
 from kourou.store.flush import FlushClock, Waiters
 from kourou.store.index import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, Index
 from kourou.store.jobs import Job, MendLog, PrepareSegment, RemoveFiles, SyncLog, SyncQueues
+from kourou.store.metadata import Kind, MetadataFile
 from kourou.store.queues import Queues
 from kourou.store.reading import Reader
 from kourou.store.recovery import CleanStop, Recovery, RecoveryReport, read_clean_stop
@@ -38,6 +39,8 @@ from kourou.store.retention import Cleaner, expired_queues
 from kourou.store.settings import FlushMode, StoreSettings, delay_table
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 MEND_INTERVAL_MS = 1_000
 """How long to leave a failing or full disk alone before it is tried again."""
@@ -222,6 +225,10 @@ class Store:
         )
         self._disk.replace(self._paths.clean_stop, msgspec.json.encode(stop))
 
+    def metadata(self, kind: Kind[T]) -> MetadataFile[T]:
+        """One of the tables in config/."""
+        return MetadataFile(self._disk, self._paths.config, kind)
+
     # ── Writing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def append(self, messages: Sequence[NewMessage], now_ms: int, *, together: bool = False) -> list[Appended]:
@@ -323,7 +330,7 @@ class Store:
         if (
             self._queue_job is None
             and not self._queues_doubtful
-            and self._clock.queues_are_due(self.dispatched - self._dirty_since, now_ms)
+            and self._clock.queues_are_due(self.dispatched - self._dirty_since, now_ms, crowded=self.queues.crowded)
         ):
             self._queue_job = self._sync_queues()
             due.append(self._queue_job)
@@ -431,7 +438,7 @@ class Store:
 
     def _sync_queues(self) -> SyncQueues:
         """Queues may be synced at any time, but the checkpoint may only speak of log that is safe, too."""
-        files = [file for queue in self.queues.opened() for file in queue.dirty_files()]
+        files = self.queues.dirty_files()
         if self.index is not None:
             files += self.index.dirty_files()
         self._dirty_since = self.dispatched
@@ -446,6 +453,10 @@ class Store:
         return SyncQueues(self._disk, files, self._paths.checkpoint, checkpoint.encode())
 
     def _queues_synced(self, job: SyncQueues, now_ms: int) -> None:
+        if job.synced:
+            self.queues.let_go()
+            if self.index is not None:
+                self.index.release()
         if job.error is None:
             self._clock.queues_were_synced(now_ms)
         elif job.synced:

@@ -182,7 +182,6 @@ class SimulatedFile:
         self._disk._reserve(self._path, self._inode, start, size)
 
     def sync(self) -> None:
-        self._check_open()
         self._disk._sync(self._path, self._inode)
 
     def rewrite(self, start: int, size: int) -> None:
@@ -191,6 +190,9 @@ class SimulatedFile:
 
     def warm(self) -> None:
         """It is in memory already."""
+
+    def cool(self) -> None:
+        """And stays there."""
 
     def close(self) -> None:
         if self._open:
@@ -407,6 +409,18 @@ class SimulatedDisk:
     def read_at(self, path: Path, start: int, size: int) -> bytes:
         self._look("read", path)
         return bytes(self._inode(path).cache[start : start + size])
+
+    def data(self, path: Path, start: int, end: int) -> tuple[int, int]:
+        """Blocks without room are holes, as on a real disk."""
+        self._look("read", path)
+        room = self._inode(path).room
+        first = start // BLOCK
+        while first * BLOCK < end and not room[first]:
+            first += 1
+        last = first
+        while last * BLOCK < end and room[last]:
+            last += 1
+        return min(max(start, first * BLOCK), end), min(last * BLOCK, end)
 
     def replace(self, path: Path, content: bytes, *, backup: bool = False) -> None:
         data = bytearray(content)

@@ -228,7 +228,7 @@ def test_it_is_unmapped_when_it_is_synced(disk: Disk, folder: Path) -> None:
     file.sync()
     ext.release()
     with pytest.raises(OSError, match="Bad file descriptor"):
-        file.sync()
+        file.reserve(0, 1)
     assert ext.read(addresses[9]) is not None
     assert append(ext, 1) == [BASE + 280]
 

@@ -131,11 +131,75 @@ def test_slices_outlive_close_and_removal(disk: Disk, root: Path) -> None:
     assert disk.files(root) == {}
 
 
-def test_a_closed_file_neither_syncs_nor_reserves(disk: Disk, root: Path) -> None:
+def test_who_holds_a_closed_file_may_sync_it_and_no_more(disk: Disk, root: Path) -> None:
+    """A worker may have been handed it a moment before."""
     file = disk.create(root / "0", 4 * KIB)
+    file.buffer[:3] = b"abc"
     file.close()
-    refused(errno.EBADF, file.sync)
+    file.sync()
     refused(errno.EBADF, lambda: file.reserve(0, KIB))
+    refused(errno.EBADF, lambda: file.rewrite(0, KIB))
+    if isinstance(disk, SimulatedDisk):
+        assert disk.crash().read_at(root / "0", 0, 3) == b"abc"
+
+
+def test_a_removed_file_may_be_synced(disk: Disk, root: Path) -> None:
+    file = disk.create(root / "0", 4 * KIB)
+    disk.remove(root / "0")
+    file.buffer[:3] = b"abc"
+    file.sync()
+
+
+def test_an_open_segment_takes_no_descriptor(tmp_path: Path) -> None:
+    disk = RealDisk(tmp_path / "aside")
+    before = len(os.listdir("/proc/self/fd"))
+    made = [disk.create(tmp_path / str(number), 4 * KIB) for number in range(5)]
+    opened = [disk.open(tmp_path / str(number)) for number in range(5)]
+    assert len(os.listdir("/proc/self/fd")) == before
+    made[3].buffer[:3] = b"abc"
+    assert bytes(opened[3].buffer[:3]) == b"abc"
+
+
+def test_a_mapping_goes_with_its_last_slice(tmp_path: Path) -> None:
+    disk = RealDisk(tmp_path / "aside")
+    file = disk.create(tmp_path / "0", 8 * KIB)
+    piece = file.buffer[KIB : KIB + 3]
+    piece[:] = b"abc"
+    file.close()
+    del file
+    maps = Path("/proc/self/maps")
+    assert str(tmp_path / "0") in maps.read_text()
+    assert bytes(piece) == b"abc"
+    del piece
+    assert str(tmp_path / "0") not in maps.read_text()
+
+
+def test_a_warm_segment_is_in_memory_until_it_cools(tmp_path: Path) -> None:
+    def resident_kib() -> dict[str, int]:
+        lines = Path("/proc/self/smaps").read_text().split("\n")
+        at = next(number for number, line in enumerate(lines) if line.endswith(str(tmp_path / "0")))
+        fields = (line.split() for line in lines[at + 1 : at + 25])
+        return {words[0]: int(words[1]) for words in fields if words[0] in ("Rss:", "Locked:")}
+
+    file = RealDisk(tmp_path / "aside").create(tmp_path / "0", 64 * KIB)
+    assert resident_kib() == {"Rss:": 0, "Locked:": 0}
+    file.warm()
+    assert resident_kib()["Rss:"] == 64
+    file.cool()
+    assert resident_kib() == {"Rss:": 64, "Locked:": 0}
+    assert file.buffer == bytes(64 * KIB)
+
+
+def test_what_was_never_written_is_no_data(disk: Disk, root: Path) -> None:
+    file = disk.create(root / "0", 64 * KIB, reserve=False)
+    assert disk.data(root / "0", 0, 64 * KIB) == (64 * KIB, 64 * KIB)
+    file.reserve(20 * KIB, 2 * KIB)
+    file.buffer[20 * KIB] = 1
+    file.sync()
+    start, end = disk.data(root / "0", 0, 64 * KIB)
+    assert start <= 20 * KIB < end <= 64 * KIB
+    assert disk.data(root / "0", 0, 10) in ((10, 10), (0, 10))  # a file system may know, or not
+    refused(errno.ENOENT, lambda: disk.data(root / "none", 0, 10))
 
 
 def test_truncate_cuts_and_extends_with_zeros(disk: Disk, root: Path) -> None:

@@ -72,12 +72,22 @@ def test_a_file_is_mapped_when_it_is_touched(disk: Disk, folder: Path) -> None:
     file = segments.file(SIZE)
     assert segments.file(2 * SIZE - 1) is file
     assert [start for start, _ in segments.opened()] == [SIZE]
-    segments.file(0)
-    segments.release(keep_from=SIZE)
-    assert [start for start, _ in segments.opened()] == [SIZE]
-    segments.release(keep_from=2 * SIZE)
-    assert list(segments.opened()) == []
-    assert segments.file(0).buffer[0] == 0
+
+
+def test_only_so_many_are_mapped_at_a_time(disk: Disk, folder: Path) -> None:
+    filled(disk, folder, 5).close()
+    segments = Segments(disk, folder, SIZE, mapped_max=3)
+    segments.load()
+    segments.file(4 * SIZE)
+    held = segments.slice(0, 4)
+    for start in (1, 2, 3):
+        segments.file(start * SIZE)
+    assert [start // SIZE for start, _ in segments.opened()] == [4, 2, 3], "the last is written to, and stays"
+    assert bytes(held) == b"\0\0\0\0"
+    assert bytes(segments.slice(SIZE, 4)) == b"\1\1\1\1"
+    segments.add(5 * SIZE)
+    assert [start // SIZE for start, _ in segments.opened()][-1] == 5
+    assert len(list(segments.opened())) == 3
 
 
 def test_a_prepared_file_is_added_as_it_is(disk: Disk, folder: Path) -> None:

@@ -1,0 +1,84 @@
+"""Files in memory that keep no descriptor: what Python's mmap can't do, asked of the C library.
+
+Python's mmap keeps a duplicate of the descriptor for as long as the mapping lives. A store with ten thousand queues
+would need ten thousand of them, and a process mostly has 1,024. The system needs none: a mapping holds its file by
+itself. So room is taken by an anonymous mapping, which Python owns, and the file is mapped over it; when the last view
+is gone Python unmaps it as its own.
+
+Syncing is `msync`, which needs no descriptor either, writes what `fdatasync` would, and reports errors to the mapping
+that had them. `mmap.flush` is the same call with the interpreter locked for as long as the disk takes.
+"""
+
+import ctypes
+import errno
+import mmap
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+_MAP_FIXED: Final = 0x10
+_MS_SYNC: Final = 4
+_MADV_POPULATE_WRITE: Final = 23
+_FAILED: Final = ctypes.c_void_p(-1).value
+_STEP: Final = 16 * 1024 * 1024
+
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [
+    *(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int),
+    ctypes.c_longlong if ctypes.sizeof(ctypes.c_long) == 8 else ctypes.c_long,
+]
+for _name in ("msync", "madvise"):
+    getattr(_libc, _name).argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+for _name in ("mlock", "munlock"):
+    getattr(_libc, _name).argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+
+
+def map_file(path: Path, descriptor: int, size: int) -> mmap.mmap:
+    """A file in memory, for reading and writing. The descriptor may be closed after it. Raises OSError."""
+    mapping = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    address = _address(mapping)
+    protection = mmap.PROT_READ | mmap.PROT_WRITE
+    if _libc.mmap(address, size, protection, mmap.MAP_SHARED | _MAP_FIXED, descriptor, 0) == _FAILED:
+        raise _error(path)
+    return mapping
+
+
+def sync(mapping: mmap.mmap, path: Path) -> None:
+    """What was written before the call is safe after it. Lets other threads run. Raises OSError."""
+    if _libc.msync(_address(mapping), len(mapping), _MS_SYNC):
+        raise _error(path)
+
+
+def warm(mapping: mmap.mmap) -> None:
+    """Have all pages ready for writing, and keep them in memory as far as the system allows."""
+    address, size = _address(mapping), len(mapping)
+    for at in range(0, size, _STEP):
+        if _libc.madvise(address + at, min(_STEP, size - at), _MADV_POPULATE_WRITE):
+            _touch(mapping, at)
+            break
+    _libc.mlock(address, size)  # mostly there is a limit, and it is not worth a word
+
+
+def _touch(mapping: mmap.mmap, start: int) -> None:
+    """For systems before Linux 5.14: a write fault for each page now, instead of in an append."""
+    with suppress(OSError):
+        mapping.madvise(mmap.MADV_WILLNEED)
+    for at in range(start, len(mapping), mmap.PAGESIZE):
+        mapping[at] = mapping[at]
+
+
+def cool(mapping: mmap.mmap) -> None:
+    """The system may have its memory back."""
+    _libc.munlock(_address(mapping), len(mapping))
+
+
+def _address(mapping: mmap.mmap) -> int:
+    first: Any = ctypes.c_char.from_buffer(mapping)
+    return ctypes.addressof(first)
+
+
+def _error(path: Path) -> OSError:
+    code = ctypes.get_errno() or errno.EIO
+    return OSError(code, os.strerror(code), str(path))
