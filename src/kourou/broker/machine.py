@@ -45,13 +45,13 @@ from kourou.broker.groups import Groups
 from kourou.broker.keeping import Keeping
 from kourou.broker.members import Members
 from kourou.broker.offsets import Offsets
+from kourou.broker.properties import Configuration
 from kourou.broker.pull import Pull
 from kourou.broker.putting import Puts, Unsafe
 from kourou.broker.queries import Queries
 from kourou.broker.queue_locks import QueueLocks
 from kourou.broker.registration import Registration
 from kourou.broker.send import Send
-from kourou.broker.settings import BrokerSettings
 from kourou.broker.stats import Stats
 from kourou.broker.topics import Topics
 from kourou.protocol.codes import CommandFlag, RequestCode, ResponseCode
@@ -59,7 +59,7 @@ from kourou.protocol.command import Command
 from kourou.protocol.errors import ProtocolError
 from kourou.store import metadata
 from kourou.store.errors import StoreError
-from kourou.store.settings import FlushMode, StoreSettings
+from kourou.store.settings import FlushMode
 from kourou.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -78,8 +78,7 @@ class Broker:
 
     def __init__(
         self,
-        settings: BrokerSettings,
-        store_settings: StoreSettings,
+        configuration: Configuration,
         store: Store,
         store_host: bytes,
         *,
@@ -89,6 +88,8 @@ class Broker:
         chance: random.Random,
     ) -> None:
         """Raises BadStoreError, OSError: the tables can't be read."""
+        settings, store_settings = configuration.broker, configuration.store
+        self.configuration = configuration
         self.settings = settings
         self.store = store
         self.outbox = Outbox()

@@ -19,9 +19,9 @@ class Role(Enum):
     SLAVE = "SLAVE"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BrokerSettings:
-    """Defaults are Apache's."""
+    """Defaults are Apache's. All parts of a broker share one, and `properties.apply` alone changes it."""
 
     # Who it is.
     cluster: str = "DefaultCluster"  # brokerClusterName

@@ -57,19 +57,39 @@ def namesrv(
     run(lambda: serve.namesrv(config, host, port, assign or [], ready_file), log_level)
 
 
-@app.command(name="run")
-def run_all(
+@app.command()
+def broker(
+    name_servers: Annotated[
+        str | None, typer.Option("--namesrv", "-n", metavar="HOST:PORT", help="Name servers, separated by semicolons.")
+    ] = None,
+    config: ConfigFile = None,
     host: Host = None,
-    namesrv_port: Annotated[int, typer.Option(help="Name server port (0: any free one).")] = 9876,
-    store: Annotated[Path, typer.Option(metavar="DIR", help="Where state is kept.")] = Path("store"),
+    port: Annotated[int | None, typer.Option(help="Port (default 10911; 0: any free one).")] = None,
     assign: Assignments = None,
     ready_file: ReadyFile = None,
     log_level: LogLevel = "info",
 ) -> None:
-    """Run everything in one process, on loopback: for development and tests."""
+    """Run a broker: it keeps messages, and hands them out."""
     from kourou.cli import serve
 
-    run(lambda: serve.run_all(host, namesrv_port, store, assign or [], ready_file), log_level)
+    run(lambda: serve.broker(config, host, port, name_servers, assign or [], ready_file), log_level)
+
+
+@app.command(name="run")
+def run_all(
+    host: Host = None,
+    namesrv_port: Annotated[int, typer.Option(help="Name server port (0: any free one).")] = 9876,
+    port: Annotated[int, typer.Option(help="Broker port (0: any free one).")] = 10911,
+    store: Annotated[Path, typer.Option(metavar="DIR", help="Where state is kept.")] = Path("store"),
+    config: ConfigFile = None,
+    assign: Assignments = None,
+    ready_file: ReadyFile = None,
+    log_level: LogLevel = "info",
+) -> None:
+    """Run a name server and a broker in one process, on loopback: for development and tests."""
+    from kourou.cli import serve
+
+    run(lambda: serve.run_all(host, namesrv_port, port, store, config, assign or [], ready_file), log_level)
 
 
 def run(command: Callable[[], Coroutine[Any, Any, None]], log_level: str) -> None:

@@ -1,10 +1,16 @@
 """The commands that serve until they are stopped."""
 
 import logging
+import os
+import socket
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from kourou.broker.properties import Configuration, ProcessSettings, PropertyError, configure
+from kourou.broker.properties import unknown_keys as broker_unknown_keys
+from kourou.broker.properties import unused_keys as broker_unused_keys
+from kourou.broker.settings import BrokerSettings
 from kourou.nameserver.settings import (
     SettingError,
     Settings,
@@ -13,9 +19,13 @@ from kourou.nameserver.settings import (
     unknown_keys,
     unused_keys,
 )
+from kourou.net.tls import TlsSettings
+from kourou.server.address import own_address
+from kourou.server.broker import BrokerPaths, BrokerProcess
 from kourou.server.conf import ConfError, parse_assignments, read_conf, tls_settings
 from kourou.server.nameserver import NameServerProcess
 from kourou.server.process import allow_many_connections, run_until_stopped, write_ready_file
+from kourou.store.settings import SMALL, StoreSettings
 
 log = logging.getLogger(__name__)
 
@@ -38,16 +48,126 @@ async def namesrv(
     await _serve_namesrv(settings, given, parse_assignments(assignments), host, port, ready_file)
 
 
-async def run_all(host: str | None, port: int, store: Path, assignments: list[str], ready_file: Path | None) -> None:
-    """`kourou run`. Settings that requests may change are as they were when it last ran with this store."""
-    folder = store.resolve() / "namesrv"
+async def run_all(
+    host: str | None,
+    namesrv_port: int,
+    port: int,
+    store: Path,
+    config: Path | None,
+    assignments: list[str],
+    ready_file: Path | None,
+) -> None:
+    """`kourou run`: a name server and a broker in one process. Settings that requests may change are as they were when
+    it last ran with this store."""
+    root = store.resolve()
+    folder = root / "namesrv"
     kept = folder / "namesrv.properties"
-    defaults = Settings(kv_config_path=str(folder / "kvConfig.json"), config_store_path=str(kept))
     last = read_conf(kept) if kept.exists() else {}
-    settings = _with(defaults, hot_properties(last), kept)
-    print("kourou: this version runs the name server only; there is no broker in it yet")
-    others = other_properties(last)
-    await _serve_namesrv(settings, others, parse_assignments(assignments), host, port, ready_file, store.resolve())
+    bind = host or "127.0.0.1"
+    settings = Settings(
+        kv_config_path=str(folder / "kvConfig.json"),
+        config_store_path=str(kept),
+        bind_address=bind,
+        listen_port=namesrv_port,
+    )
+    settings = replace(_with(settings, hot_properties(last), kept), bind_address=bind, listen_port=namesrv_port)
+    given = {**(read_conf(config) if config else {}), **parse_assignments(assignments)}
+    defaults = Configuration(
+        BrokerSettings(port=port), SMALL, ProcessSettings(bind_address=bind, store_root=str(root)), {}
+    )
+    configuration = _configured(defaults, given, config)
+    tls = tls_settings(given)
+    allow_many_connections()
+    name_server = NameServerProcess(settings, tls=tls, other_properties=other_properties(last))
+    broker: BrokerProcess | None = None
+
+    async def start() -> None:
+        nonlocal broker
+        await name_server.start()
+        broker = _broker_process(configuration, [name_server.address], tls)
+        await broker.start()
+        write_ready_file(ready_file, namesrv=name_server.address, broker=broker.address, store=str(broker.store_root))
+        print(f"kourou is ready: name server {name_server.address}, broker {broker.address}", flush=True)
+
+    async def stop() -> None:
+        if broker is not None:
+            await broker.stop()
+        await name_server.stop()
+
+    await run_until_stopped(start, stop)
+
+
+async def broker(
+    config: Path | None,
+    host: str | None,
+    port: int | None,
+    name_servers: str | None,
+    assignments: list[str],
+    ready_file: Path | None,
+) -> None:
+    """`kourou broker`: files are where Apache has them, in ~/store, unless broker.conf says otherwise."""
+    given = {**(read_conf(config) if config else {}), **parse_assignments(assignments)}
+    if name_servers is not None:
+        given["namesrvAddr"] = name_servers
+    elif "namesrvAddr" not in given and os.environ.get("NAMESRV_ADDR"):
+        given["namesrvAddr"] = os.environ["NAMESRV_ADDR"]
+    defaults = Configuration(
+        BrokerSettings(name=socket.gethostname() or "broker-a"),
+        StoreSettings(),
+        ProcessSettings(store_root=str(Path.home() / "store")),
+        {},
+    )
+    configuration = _configured(defaults, given, config)
+    if host is not None:
+        configuration = replace(configuration, process=replace(configuration.process, bind_address=host))
+    if port is not None:
+        configuration = replace(configuration, broker=replace(configuration.broker, port=port))
+    addresses = [word.strip() for word in configuration.process.name_servers.split(";") if word.strip()]
+    for address in addresses:
+        if not address.rpartition(":")[2].isdigit():
+            raise ConfError(f"namesrvAddr={address}: host:port is expected")
+    if not addresses:
+        log.warning("no name server is given (-n HOST:PORT or namesrvAddr): clients will not find this broker")
+    allow_many_connections()
+    process = _broker_process(configuration, addresses, tls_settings(given))
+
+    async def start() -> None:
+        await process.start()
+        write_ready_file(ready_file, broker=process.address, store=str(process.store_root))
+        print(f"kourou broker is ready: {process.settings.name} at {process.address}", flush=True)
+
+    await run_until_stopped(start, process.stop)
+
+
+def _configured(defaults: Configuration, given: Mapping[str, str], source: Path | None) -> Configuration:
+    try:
+        configuration = configure(defaults, given)
+    except PropertyError as error:
+        raise ConfError(f"{source}: {error}" if source else str(error)) from None
+    for key in broker_unknown_keys(given):
+        log.warning("property %s is unknown and ignored", key)
+    for key in broker_unused_keys(given):
+        log.info("property %s has no meaning here and is ignored", key)
+    return configuration
+
+
+def _broker_process(configuration: Configuration, name_servers: list[str], tls: TlsSettings | None) -> BrokerProcess:
+    """Loopback is listened on until a host is given, by --host, bindAddress or brokerIP1; clients are told that one."""
+    broker, process = configuration.broker, configuration.process
+    told = "brokerIP1" in configuration.given and broker.ip
+    bind = process.bind_address or told or "127.0.0.1"
+    if not told:
+        broker = replace(broker, ip=own_address(bind))
+    if "brokerIP2" not in configuration.given:
+        broker = replace(broker, ha_ip=broker.ip)
+    if "haListenPort" not in configuration.given:
+        broker = replace(broker, ha_port=broker.port + 1)
+    configuration = replace(configuration, broker=broker)
+    root = Path(process.store_root)
+    paths = BrokerPaths(root, Path(process.commit_log) if process.commit_log else None)
+    return BrokerProcess(
+        configuration, paths, name_servers, host=bind, fast_port=broker.port - 2 if broker.port > 2 else None, tls=tls
+    )
 
 
 def _with(settings: Settings, properties: Mapping[str, str], source: Path | None) -> Settings:

@@ -41,6 +41,7 @@ from kourou.broker.events import (
     Tick,
 )
 from kourou.broker.machine import Broker
+from kourou.broker.properties import Configuration
 from kourou.broker.settings import BrokerSettings
 from kourou.net.client import connect
 from kourou.net.connection import Connection
@@ -55,7 +56,6 @@ from kourou.protocol.hosts import encode_host
 from kourou.server.clock import UniqueIdClock, file_time, now_ms
 from kourou.server.conf import ConfError
 from kourou.store.jobs import Job
-from kourou.store.settings import StoreSettings
 from kourou.store.store import Store
 from kourou.store.worker import Worker
 
@@ -65,6 +65,9 @@ TICK = 0.1
 """Seconds between two looks at what is due, for what needs no more precision."""
 
 SHUTDOWN_GRACE = 5.0
+NEVER_IDLE = 366 * 24 * 3600.0
+"""What an idle time of 0 stands for: as with Apache, connections are not closed for being idle."""
+
 FIRST_REGISTRATION = 3.0
 """How long a start waits for the name servers: clients find the broker as soon as it says that it is ready."""
 
@@ -82,24 +85,25 @@ class BrokerProcess:
 
     def __init__(
         self,
-        settings: BrokerSettings,
-        store_settings: StoreSettings,
+        configuration: Configuration,
         paths: BrokerPaths,
         name_servers: Sequence[str],
         *,
         host: str = "127.0.0.1",
-        port: int | None = None,
         fast_port: int | None = None,
         tls: TlsSettings | None = None,
         limits: Limits | None = None,
     ) -> None:
-        """`port` 0 means any free one; `fast_port` None means none."""
+        """A port of 0 means any free one, a `fast_port` of None means none."""
+        settings = configuration.broker
+        self._configuration = configuration
         self._settings = settings
-        self._store_settings = store_settings
         self._paths = paths
         self._host = host
-        self._port = settings.port if port is None else port
+        self._port = settings.port
         self._fast_port = fast_port
+        idle = float(configuration.process.idle_seconds) or NEVER_IDLE
+        limits = replace(limits or Limits(), idle=idle)
         self._listener = Listener(self, limits=limits, tls=tls)
         self._fast_listener = Listener(self, limits=limits, tls=tls) if fast_port is not None else None
         self._name_servers = [NameServerLink(address, tls) for address in name_servers]
@@ -125,6 +129,10 @@ class BrokerProcess:
         return self._settings
 
     @property
+    def store_root(self) -> Path:
+        return self._paths.root
+
+    @property
     def listener(self) -> Listener:
         return self._listener
 
@@ -142,9 +150,14 @@ class BrokerProcess:
         port = self._listener.port
         if self._fast_listener is not None:
             assert self._fast_port is not None
-            await self._listen(self._fast_listener, self._fast_port)
+            try:
+                await self._fast_listener.start(self._host, self._fast_port)
+            except (OSError, OverflowError) as error:  # few clients ask for it, and all find the other one
+                log.warning("no fast port: can't listen on %s:%d: %s", self._host, self._fast_port, error)
+                self._fast_listener = None
         ha_port = self._settings.ha_port if self._port else port + 1
         self._settings = replace(self._settings, port=port, ha_port=ha_port)
+        self._configuration = replace(self._configuration, broker=self._settings)
         try:
             self._open()
         except BaseException:
@@ -173,7 +186,7 @@ class BrokerProcess:
         store_host = encode_host(settings.address)
         store = Store.open(
             self._paths.root,
-            self._store_settings,
+            self._configuration.store,
             store_host=store_host,
             now_ms=started_ms,
             file_time=file_time,
@@ -181,8 +194,7 @@ class BrokerProcess:
         )
         try:
             self._machine = Broker(
-                settings,
-                self._store_settings,
+                self._configuration,
                 store,
                 store_host,
                 now_ms=started_ms,

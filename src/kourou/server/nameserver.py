@@ -27,6 +27,7 @@ from kourou.nameserver.machine import (
     Saved,
     Tell,
     Tick,
+    Turn,
     read_kv_text,
 )
 from kourou.nameserver.settings import Settings
@@ -38,6 +39,7 @@ from kourou.net.listener import Listener
 from kourou.net.tls import TlsSettings
 from kourou.protocol.command import Command
 from kourou.protocol.errors import BodyError
+from kourou.protocol.names import shown
 from kourou.server.conf import ConfError
 from kourou.server.files import write_safely
 
@@ -74,6 +76,7 @@ class NameServerProcess:
         self._timer: asyncio.TimerHandle | None = None
         self._saves: set[asyncio.Task[None]] = set()
         self._tells: set[asyncio.Task[None]] = set()
+        self._turn_due = False
         self._stopping = False
 
     @property
@@ -146,6 +149,13 @@ class NameServerProcess:
                 _connection(effect.connection).reply(effect.command)
             else:
                 self._perform(effect)
+        if self._machine.is_busy and not self._turn_due:
+            self._turn_due = True
+            asyncio.get_running_loop().call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._turn_due = False
+        self._step([Turn()])
 
     # ── Effects ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -190,7 +200,7 @@ async def _tell(tell: Tell) -> None:
             finally:
                 connection.close()
     except (TransportError, TimeoutError, ValueError, OverflowError) as error:
-        log.warning("broker not told address=%s code=%d: %s", tell.address, tell.command.code, error)
+        log.warning("broker not told address=%s code=%d: %s", shown(tell.address), tell.command.code, shown(error))
 
 
 def _connection(handle: Hashable) -> Connection:
