@@ -1,0 +1,64 @@
+"""One queue that a consumer has: what is held of it, and whether it may be pulled and consumed."""
+
+import asyncio
+from collections import deque
+
+from kourou.client.delivery import Delivery
+from kourou.client.held import Held
+from kourou.protocol.codes import MASTER_ID
+from kourou.protocol.message import MessageQueue
+
+LOCK_VALID_S = 30.0
+"""How long a lock counts here. Brokers keep one for 60 seconds, so ours is over before another client's begins."""
+
+
+class Assigned:
+    """State of one queue. Changed by the consumer alone."""
+
+    def __init__(self, queue: MessageQueue) -> None:
+        self.queue = queue
+        self.held = Held()
+        self.next_offset = -1  # where the next pull begins; -1 until known
+        self.broker_id = MASTER_ID  # which member of the broker group to pull from
+        self.dropped = False  # not ours any more: nothing of it counts
+        self.paused = False  # by the user
+        self.puller: asyncio.Task[None] | None = None
+        self.in_hand: dict[int, Delivery] = {}  # messages handed out and not settled, by offset
+
+        # Orderly consumption: messages wait here until those before them are done.
+        self.waiting: deque[Delivery] = deque()
+        self.offered = 0  # handed over to be taken, and not done
+        self.again: list[Delivery] = []  # failed, to be offered again
+        self.resting: asyncio.TimerHandle | None = None  # until it is
+        self.locked_at = -LOCK_VALID_S  # when the broker last gave us the lock
+
+        # For whoever asks how we are.
+        self.last_pull = 0.0
+        self.last_consume = 0.0
+
+        self._room: asyncio.Future[None] | None = None
+
+    def is_locked(self, now: float) -> bool:
+        return now - self.locked_at < LOCK_VALID_S
+
+    async def wait_changed(self, timeout: float) -> None:
+        """Wait until messages were settled, or something else changed; at most this long."""
+        if self._room is None or self._room.done():
+            self._room = asyncio.get_running_loop().create_future()
+        await asyncio.wait([self._room], timeout=timeout)
+
+    def changed(self) -> None:
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
+
+    def drop(self) -> None:
+        """The queue is given up: what is under way of it has no effect any more."""
+        self.dropped = True
+        if self.resting is not None:
+            self.resting.cancel()
+            self.resting = None
+        if self.puller is not None:
+            self.puller.cancel()
+        self.waiting.clear()
+        self.again.clear()
+        self.changed()

@@ -1,0 +1,649 @@
+"""Consuming messages as a member of a group: Java's push consumer, under an asyncio surface.
+
+    rebalance ─▶ Assigned queues ─▶ a pull loop each ─▶ ready ─▶ next() / listeners ─▶ ack or retry ─▶ offsets
+
+- The group's queues are shared anew every 20 seconds, and at once when the broker says that a member came or went
+  (rebalancing.py). A queue that goes elsewhere is dropped: its committed offset is stored, its messages that are being
+  worked on may finish, and settling them does nothing.
+- Pulled messages are `Held` until they are settled; the offset of a queue is that of its first unsettled message.
+  Pulling rests while too much of a queue is held.
+- Concurrently: all messages of a queue are ready at once. Orderly: one batch after the other, under a lock that the
+  broker gives to one member.
+- A failed message goes back to the broker, which delivers it again after a delay, and after too many failures to the
+  dead letters. Orderly, it is tried again here, and its queue waits.
+
+No task and no timer per message. Java: DefaultMQPushConsumerImpl, ConsumeMessage(Concurrently|Orderly)Service.
+"""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import Final
+
+from kourou.client import naming
+from kourou.client.assigned import Assigned
+from kourou.client.delivery import Delivery, delivered_topic
+from kourou.client.errors import ClosedError, NoBrokerError, NoRouteError
+from kourou.client.filters import SQL, subscription
+from kourou.client.identity import DEFAULT_INSTANCE
+from kourou.client.identity import client_id as make_client_id
+from kourou.client.offsets import BrokerOffsets, FileOffsets, OffsetStore, offset_path
+from kourou.client.pulling import Pull, Pulled, PullStatus, pull
+from kourou.client.rebalancing import Rebalancer
+from kourou.client.retrying import give_back
+from kourou.client.routes import Route
+from kourou.client.session import Session
+from kourou.client.settings import ConsumerSettings
+from kourou.net.errors import TransportError
+from kourou.protocol.bodies import CheckClientRequestBody, ConsumerData, SubscriptionData
+from kourou.protocol.codes import RequestCode, ResponseCode
+from kourou.protocol.command import Command
+from kourou.protocol.errors import KourouError, ProtocolError, RefusedError, SubscriptionError
+from kourou.protocol.headers import GetMaxOffset, OffsetAnswer, SearchOffset
+from kourou.protocol.message import MessageQueue
+
+log = logging.getLogger(__name__)
+
+PULL_ERROR_PAUSE_S: Final = 1.0
+BUSY_PAUSE_S: Final = 0.02
+LOCAL_RETRY_S: Final = 5.0
+"""When a failed message could not be given back to the broker, it is tried again here after this time."""
+LOCK_INTERVAL_S: Final = 20.0
+EXPIRED_LEVEL: Final = 3
+EXPIRED_AT_ONCE: Final = 16
+
+_WHERE: Final = {
+    "last": "CONSUME_FROM_LAST_OFFSET",
+    "first": "CONSUME_FROM_FIRST_OFFSET",
+    "timestamp": "CONSUME_FROM_TIMESTAMP",
+}
+_BUSY: Final = frozenset({ResponseCode.FLOW_CONTROL, ResponseCode.SYSTEM_BUSY})
+
+
+class Consumer:
+    """A member of a group. Made by `Client.consume` and `Client.listen`.
+
+        async for message in consumer:
+            async with message.process():
+                ...
+
+    Topics map to (tags, sql). Names are the user's; inside they are those that brokers know.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        group: str,
+        topics: Mapping[str, tuple[str | None, str | None]],
+        settings: ConsumerSettings,
+    ) -> None:
+        naming.check_group(group)
+        if settings.start not in _WHERE:
+            raise ValueError(f"start is one of {', '.join(_WHERE)}; not {settings.start!r}")
+        for topic in topics:
+            naming.check_topic(topic)
+        self.session = session
+        self.settings = settings
+        self.group = session.wrap(group)
+        self.subscriptions: dict[str, SubscriptionData] = {
+            session.wrap(topic): subscription(session.wrap(topic), tags, sql) for topic, (tags, sql) in topics.items()
+        }
+        self.retry_topic = naming.retry_topic(self.group)
+        if not settings.broadcast:
+            self.subscriptions[self.retry_topic] = subscription(self.retry_topic)
+        self.offsets: OffsetStore = self._make_offsets()
+        self.queues: dict[MessageQueue, Assigned] = {}
+        self.started_ms = 0
+        self.kind = "CONSUME_PASSIVELY"
+        self.is_listened = False  # listeners take the messages, not an iterator
+        self._rebalancer = Rebalancer(self)
+        self._ready: deque[Delivery] = deque()
+        self._takers: deque[asyncio.Future[None]] = deque()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._starting: asyncio.Task[None] | None = None
+        self._state = "new"
+
+    def _make_offsets(self) -> OffsetStore:
+        if not self.settings.broadcast:
+            return BrokerOffsets(self.session, self.group)
+        settings = self.session.settings
+        instance = settings.instance_name or DEFAULT_INSTANCE  # found again by the next process
+        place = make_client_id(self.session.ip, instance, settings.unit_name)
+        return FileOffsets(offset_path(self.settings.offset_dir, place, self.group))
+
+    # ── Life ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def start(self) -> None:
+        """Join the group. Called by itself on first use.
+
+        Raises GroupInUseError, NoNameServerError, SubscriptionParseFailedError (an SQL filter that makes no sense).
+        """
+        if self._state == "closed":
+            raise ClosedError(f"the consumer of group {self.group!r} is closed")
+        if self._starting is None:
+            self._starting = asyncio.create_task(self._start())
+        await asyncio.shield(self._starting)
+
+    async def _start(self) -> None:
+        self.session.join(self)
+        try:
+            await self._find_topics()
+            await self._check_filters()
+            self.started_ms = time.time_ns() // 1_000_000
+            await self.session.heartbeat()
+            await self._rebalancer.run()
+        except BaseException:
+            self.session.members.pop(self.group, None)
+            self._state = "closed"
+            raise
+        self._state = "running"
+        spawn, every = self.session.spawn, self.session.every
+        self._tasks = [
+            spawn(self._rebalancer.keep_balanced(), f"rebalance {self.group}"),
+            every(self.settings.persist_interval, self.offsets.persist),
+            every(self.settings.consume_timeout, self._give_back_expired),
+        ]
+        if self.settings.orderly and not self.settings.broadcast:
+            self._tasks.append(every(LOCK_INTERVAL_S, self._rebalancer.renew_locks))
+
+    async def _find_topics(self) -> None:
+        for topic in self.subscriptions:
+            try:
+                await self.session.routes.refresh(topic)
+            except NoRouteError as error:
+                if topic != self.retry_topic:  # which the broker makes at the first heartbeat
+                    log.warning("nothing to consume yet group=%s: %s", self.group, error)
+
+    async def _check_filters(self) -> None:
+        """Lets a broker look at SQL filters, which would otherwise fail silently at every pull."""
+        for wanted in self.subscriptions.values():
+            route = self.session.routes.cached(wanted.topic or "")
+            if wanted.expression_type == SQL and route is not None:
+                body = CheckClientRequestBody(
+                    client_id=self.session.client_id, group=self.group, subscription_data=wanted
+                )
+                command = Command(RequestCode.CHECK_CLIENT_CONFIG, body=body.encode())
+                address = self.session.routes.any_broker_of(route)
+                await self.session.pool.ask(address, command, self.session.settings.request_timeout)
+
+    async def close(self) -> None:
+        """Leave the group: wait for messages that are being worked on, store offsets, give queues to others.
+
+        Messages that were pulled and not handed out come again, elsewhere. Safe to call twice.
+        """
+        if self._starting is not None and not self._starting.done():
+            self._starting.cancel()
+            await asyncio.gather(self._starting, return_exceptions=True)
+        was_running, self._state = self._state == "running", "closed"
+        self._wake_all()
+        if not was_running:
+            return
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for assigned in self.queues.values():
+            if assigned.puller is not None:
+                assigned.puller.cancel()
+        self._ready.clear()
+        await self._wait_settled(self.settings.settle_timeout)
+        await self.offsets.persist()
+        await self._rebalancer.unlock(list(self.queues.values()))
+        for assigned in self.queues.values():
+            assigned.drop()
+        self.queues.clear()
+        await self.session.leave(self.group)
+
+    async def _wait_settled(self, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        while self.is_listened and (busy := [assigned for assigned in self.queues.values() if assigned.in_hand]):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                log.warning("consumer closed with messages in work group=%s", self.group)
+                return
+            await busy[0].wait_changed(left)
+
+    async def __aenter__(self) -> "Consumer":
+        await self.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    # ── Taking messages ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def __aiter__(self) -> "Consumer":
+        return self
+
+    async def __anext__(self) -> Delivery:
+        while True:
+            while self._ready:
+                delivery = self._ready.popleft()
+                if self._hand_out(delivery):
+                    return delivery
+            if self._state == "closed":
+                raise StopAsyncIteration
+            if self._state == "new":
+                await self.start()
+            else:
+                await self._wait_ready()
+
+    async def next(self, timeout: float | None = None) -> Delivery | None:
+        """The next message, or None when there is none for `timeout` seconds, or the consumer is closed."""
+        try:
+            async with asyncio.timeout(timeout):
+                return await self.__anext__()
+        except (TimeoutError, StopAsyncIteration):
+            return None
+
+    async def take(self, count: int) -> list[Delivery]:
+        """Up to `count` messages of one queue, at least one; none when the consumer is closed."""
+        try:
+            first = await self.__anext__()
+        except StopAsyncIteration:
+            return []
+        taken, ready = [first], self._ready
+        while len(taken) < count and ready and ready[0].source is first.source:
+            delivery = ready.popleft()
+            if self._hand_out(delivery):
+                taken.append(delivery)
+        return taken
+
+    def _hand_out(self, delivery: Delivery) -> bool:
+        """False: it comes from a queue that is not ours any more."""
+        assigned = delivery.source
+        if assigned is None:
+            return True
+        assert isinstance(assigned, Assigned)
+        if assigned.dropped:
+            return False
+        delivery.started = time.monotonic()
+        assigned.in_hand[delivery.record.queue_offset] = delivery
+        return True
+
+    async def _wait_ready(self) -> None:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._takers.append(future)
+        try:
+            await future
+        except asyncio.CancelledError:
+            if future in self._takers:
+                self._takers.remove(future)
+            elif self._ready:
+                self._wake(1)  # it was our turn, which is the next one's now
+            raise
+
+    def _wake(self, count: int) -> None:
+        while count > 0 and self._takers:
+            future = self._takers.popleft()
+            if not future.done():
+                future.set_result(None)
+                count -= 1
+
+    def _wake_all(self) -> None:
+        self._wake(len(self._takers))
+
+    def _offer(self, deliveries: list[Delivery]) -> None:
+        self._ready.extend(deliveries)
+        self._wake(len(deliveries))
+
+    def offer_alone(self, delivery: Delivery) -> None:
+        """A message that comes from no queue: an admin wants to see what becomes of it."""
+        self._offer([delivery])
+
+    # ── Settling messages ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def acked(self, delivery: Delivery) -> None:
+        assigned = delivery.source
+        assert isinstance(assigned, Assigned)
+        self._count(delivery, ok=True)
+        self._settle(assigned, delivery)
+
+    def _settle(self, assigned: Assigned, delivery: Delivery) -> None:
+        record = delivery.record
+        assigned.in_hand.pop(record.queue_offset, None)
+        if not assigned.dropped:
+            self.offsets.commit(assigned.queue, assigned.held.settle(record.queue_offset, record.size))
+            if self.settings.orderly:
+                assigned.offered -= 1
+                self._offer_next(assigned)
+        assigned.changed()
+
+    async def failed(self, delivery: Delivery, delay_level: int) -> None:
+        assigned = delivery.source
+        assert isinstance(assigned, Assigned)
+        self._count(delivery, ok=False)
+        if assigned.dropped:
+            assigned.in_hand.pop(delivery.queue_offset, None)
+            assigned.changed()
+        elif self.settings.orderly:
+            await self._failed_orderly(assigned, delivery, delay_level)
+        elif self.settings.broadcast:
+            log.warning("message dropped: broadcast messages are not tried again id=%s", delivery.message_id)
+            self._settle(assigned, delivery)
+        else:
+            await self._failed_concurrently(assigned, delivery, delay_level)
+
+    async def _failed_concurrently(self, assigned: Assigned, delivery: Delivery, delay_level: int) -> None:
+        try:
+            await give_back(self, delivery, delay_level)
+        except KourouError as error:
+            log.warning("message not given back id=%s, tried again here: %s", delivery.message_id, error)
+            self._again_later(assigned, delivery)
+        except BaseException:
+            self._again_later(assigned, delivery)
+            raise
+        else:
+            self._settle(assigned, delivery)
+
+    def _again_later(self, assigned: Assigned, delivery: Delivery) -> None:
+        assigned.in_hand.pop(delivery.queue_offset, None)
+        assigned.changed()
+        delivery.settled = False
+        delivery.reconsume_times += 1
+        asyncio.get_running_loop().call_later(LOCAL_RETRY_S, self._offer_unless_dropped, assigned, delivery)
+
+    def _offer_unless_dropped(self, assigned: Assigned, delivery: Delivery) -> None:
+        if not assigned.dropped and self._state == "running":
+            self._offer([delivery])
+
+    def _count(self, delivery: Delivery, *, ok: bool) -> None:
+        counts = self.session.metrics.consumed[self.group, delivery.queue.topic]
+        now = time.monotonic()
+        counts.seconds += now - delivery.started
+        if ok:
+            counts.succeeded += 1
+        else:
+            counts.failed += 1
+        assert isinstance(delivery.source, Assigned)
+        delivery.source.last_consume = now
+
+    async def _give_back_expired(self) -> None:
+        """Messages that are being worked on for too long go back to the broker, so that their queue can move on."""
+        if self.settings.orderly or self.settings.broadcast:
+            return
+        limit = time.monotonic() - self.settings.consume_timeout
+        for assigned in list(self.queues.values()):
+            expired = [delivery for delivery in assigned.in_hand.values() if delivery.started < limit]
+            for delivery in expired[:EXPIRED_AT_ONCE]:
+                await delivery.retry(EXPIRED_LEVEL)
+
+    # ── Orderly ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _offer_next(self, assigned: Assigned) -> None:
+        """Offers the next batch of a queue, once the last is done and if the queue is locked for us."""
+        if assigned.offered or assigned.dropped or assigned.resting is not None:
+            return
+        if not self.settings.broadcast and not assigned.is_locked(time.monotonic()):
+            return
+        batch, assigned.again = assigned.again, []
+        while not batch and assigned.waiting:
+            count = min(self.settings.batch_size, len(assigned.waiting))
+            batch = [assigned.waiting.popleft() for _ in range(count)]
+        if batch:
+            assigned.offered = len(batch)
+            self._offer(batch)
+
+    async def _failed_orderly(self, assigned: Assigned, delivery: Delivery, delay_level: int) -> None:
+        """Tried again after a rest; its queue waits. Too often, and it goes the way of all failed messages."""
+        limit = self.settings.retries
+        if delay_level < 0 or (limit >= 0 and delivery.reconsume_times >= limit):
+            try:
+                await give_back(self, delivery, delay_level, resend=True)
+            except KourouError as error:
+                log.warning("message not given back id=%s: %s", delivery.message_id, error)
+            else:
+                self._settle(assigned, delivery)
+                return
+        assigned.in_hand.pop(delivery.queue_offset, None)
+        assigned.offered -= 1
+        assigned.changed()
+        delivery.settled = False
+        delivery.reconsume_times += 1
+        assigned.again.append(delivery)
+        if assigned.resting is None and not assigned.dropped:
+            rest = min(max(self.settings.suspend, 0.01), 30.0)
+            assigned.resting = asyncio.get_running_loop().call_later(rest, self._rested, assigned)
+
+    def _rested(self, assigned: Assigned) -> None:
+        assigned.resting = None
+        assigned.again.sort(key=lambda delivery: delivery.queue_offset)
+        self._offer_next(assigned)
+
+    def locked(self, assigned: Assigned) -> None:
+        """The broker has given us the queue, once more."""
+        assigned.locked_at = time.monotonic()
+        assigned.changed()
+        self._offer_next(assigned)
+
+    # ── Pulling ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def begin_pulling(self, assigned: Assigned) -> None:
+        name = f"pull {assigned.queue.topic} {assigned.queue.broker_name} {assigned.queue.queue_id}"
+        assigned.puller = self.session.spawn(self._pull_loop(assigned), name)
+
+    async def _pull_loop(self, assigned: Assigned) -> None:
+        """Pulls as long as the queue is ours."""
+        wanted = self.subscriptions.get(assigned.queue.topic)
+        assert wanted is not None
+        settings = self.settings
+        how = Pull(
+            group=self.group,
+            subscription=wanted,
+            batch=settings.pull_batch,
+            batch_size=settings.pull_batch_size,
+            suspend=settings.long_poll,
+        )
+        while not assigned.dropped:
+            try:
+                if assigned.next_offset < 0:
+                    assigned.next_offset = await self.starting_offset(assigned.queue)
+                if await self._must_rest(assigned):
+                    continue
+                begun = time.monotonic()
+                commit = None if settings.broadcast else self.offsets.committed(assigned.queue)
+                pulled = await pull(
+                    self.session,
+                    how,
+                    assigned.queue,
+                    assigned.next_offset,
+                    commit=commit,
+                    broker_id=assigned.broker_id,
+                )
+                await self._take_in(assigned, wanted, pulled, begun)
+                if settings.pull_interval:
+                    await asyncio.sleep(settings.pull_interval)
+            except (KourouError, ValueError) as error:
+                await self._after_pull_error(assigned, error)
+
+    async def _must_rest(self, assigned: Assigned) -> bool:
+        """Waits while enough of the queue is held, or it may not be pulled; True if it waited."""
+        settings, held = self.settings, assigned.held
+        is_full = (
+            held.count > settings.queue_messages
+            or held.size > settings.queue_size
+            or (not settings.orderly and held.span > settings.queue_span)
+        )
+        is_barred = assigned.paused or (
+            settings.orderly and not settings.broadcast and not assigned.is_locked(time.monotonic())
+        )
+        if is_full or is_barred:
+            await assigned.wait_changed(1.0)
+            return True
+        return False
+
+    async def _take_in(self, assigned: Assigned, wanted: SubscriptionData, pulled: Pulled, begun: float) -> None:
+        now = time.monotonic()
+        assigned.last_pull = now
+        if assigned.dropped:
+            return
+        assigned.broker_id = pulled.suggested_broker
+        counts = self.session.metrics.consumed[self.group, assigned.queue.topic]
+        counts.pulls += 1
+        if pulled.status is PullStatus.OFFSET_MOVED:
+            log.warning(
+                "offset moved by the broker queue=%s from=%d to=%d",
+                assigned.queue,
+                assigned.next_offset,
+                pulled.next_offset,
+            )
+            assigned.next_offset = pulled.next_offset
+            if not assigned.held.count:
+                await self.offsets.reset(assigned.queue, pulled.next_offset)
+            return
+        assigned.next_offset = pulled.next_offset
+        if pulled.status is PullStatus.FOUND:
+            counts.pull_seconds += now - begun
+            counts.pulled += len(pulled.records)
+            counts.pulled_bytes += pulled.size
+            if self._deliver(assigned, wanted, pulled):
+                return
+        if not assigned.held.count:
+            self.offsets.commit(assigned.queue, pulled.next_offset)
+
+    def _deliver(self, assigned: Assigned, wanted: SubscriptionData, pulled: Pulled) -> bool:
+        """Makes deliveries of what was pulled; False when nothing of it is wanted."""
+        queue, unwrap = assigned.queue, self.session.unwrap
+        topic = unwrap(queue.topic)
+        is_retry = queue.topic.startswith(naming.RETRY_PREFIX)
+        deliveries = [
+            Delivery(record, queue, unwrap(delivered_topic(record)) if is_retry else topic, self, assigned)
+            for record in pulled.records
+        ]
+        if wanted.tags_set:
+            tags = set(wanted.tags_set)
+            deliveries = [delivery for delivery in deliveries if delivery.tag in tags]
+        if not deliveries:
+            return False
+        assigned.held.put((delivery.record.queue_offset, delivery.record.size) for delivery in deliveries)
+        if self.settings.orderly:
+            assigned.waiting.extend(deliveries)
+            self._offer_next(assigned)
+        else:
+            self._offer(deliveries)
+        return True
+
+    async def _after_pull_error(self, assigned: Assigned, error: Exception) -> None:
+        """Waits as long as the error asks for, and repairs what can be."""
+        pause = PULL_ERROR_PAUSE_S
+        if isinstance(error, RefusedError) and error.response_code in _BUSY:
+            pause = BUSY_PAUSE_S
+        elif isinstance(error, SubscriptionError):
+            await self.session.heartbeat()  # the broker has forgotten us, or not heard of us yet
+        elif isinstance(error, TransportError | NoBrokerError):
+            assigned.broker_id = 0
+        elif isinstance(error, ProtocolError):
+            log.error("messages can't be read queue=%s offset=%d: %s", assigned.queue, assigned.next_offset, error)
+        log.info("pull failed queue=%s: %s", assigned.queue, error)
+        await asyncio.sleep(pause)
+
+    # ── Where to begin ────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def starting_offset(self, queue: MessageQueue) -> int:
+        """Where the group stands in a queue, or where it begins. Raises KourouError."""
+        stored = await self.offsets.read(queue)
+        if stored is not None and stored >= 0:
+            return stored
+        is_retry = queue.topic.startswith(naming.RETRY_PREFIX)
+        if self.settings.start == "first" or (self.settings.start == "last" and is_retry):
+            return 0
+        if self.settings.start == "last" or is_retry:
+            return await max_offset(self.session, queue)
+        at = time.time() - 30 * 60 if self.settings.start_at is None else self.settings.start_at
+        return await search_offset(self.session, queue, round(at * 1000))
+
+    # ── What the session asks of a member ─────────────────────────────────────────────────────────────────────────
+
+    def heartbeat(self) -> ConsumerData:
+        return ConsumerData(
+            group_name=self.group,
+            consume_type=self.kind,
+            message_model="BROADCASTING" if self.settings.broadcast else "CLUSTERING",
+            consume_from_where=_WHERE[self.settings.start],
+            subscription_data_set=list(self.subscriptions.values()),
+        )
+
+    def topics(self) -> set[str]:
+        return set(self.subscriptions)
+
+    def route_changed(self, route: Route) -> None:  # noqa: ARG002
+        self.rebalance_soon()
+
+    def rebalance_soon(self) -> None:
+        self._rebalancer.soon()
+
+    # ── What users may want besides ───────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues that this member has at present."""
+        return sorted(queue for queue in self.queues if not queue.topic.startswith(naming.RETRY_PREFIX))
+
+    async def subscribe(self, topic: str, tags: str | None = None, sql: str | None = None) -> None:
+        """Consume one more topic, or filter one otherwise. All members of the group must do the same."""
+        naming.check_topic(topic)
+        wrapped = self.session.wrap(topic)
+        self.subscriptions[wrapped] = subscription(wrapped, tags, sql)
+        for queue in [queue for queue in self.queues if queue.topic == wrapped]:
+            await self._rebalancer.drop(queue)
+        if self._state == "running":
+            await self._find_topics()
+            await self.session.heartbeat()
+            self.rebalance_soon()
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Consume a topic no longer."""
+        wrapped = self.session.wrap(topic)
+        self.subscriptions.pop(wrapped, None)
+        for queue in [queue for queue in self.queues if queue.topic == wrapped]:
+            await self._rebalancer.drop(queue)
+        await self.session.heartbeat()
+
+    def pause(self) -> None:
+        """Pull no more messages for now; those that are here may be taken."""
+        for assigned in self.queues.values():
+            assigned.paused = True
+
+    def resume(self) -> None:
+        for assigned in self.queues.values():
+            assigned.paused = False
+            assigned.changed()
+
+    async def commit(self) -> None:
+        """Store the offsets of what was settled now, rather than within seconds."""
+        await self.offsets.persist()
+
+    async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Go on from these offsets, be they before or behind. Raises KourouError when a broker can't be told."""
+        for queue, offset in offsets.items():
+            await self._rebalancer.restart(queue, offset)
+
+
+async def max_offset(session: Session, queue: MessageQueue) -> int:
+    """The offset that the next message of the queue will have. Raises KourouError."""
+    return await _offset(
+        session, queue, RequestCode.GET_MAX_OFFSET, GetMaxOffset(topic=queue.topic, queue_id=queue.queue_id).encode()
+    )
+
+
+async def min_offset(session: Session, queue: MessageQueue) -> int:
+    """The offset of the first message that the queue still has. Raises KourouError."""
+    ext = {"topic": queue.topic, "queueId": str(queue.queue_id)}
+    return await _offset(session, queue, RequestCode.GET_MIN_OFFSET, ext)
+
+
+async def search_offset(session: Session, queue: MessageQueue, time_ms: int) -> int:
+    """The offset of the first message that was stored at this time or later. Raises KourouError."""
+    header = SearchOffset(topic=queue.topic, queue_id=queue.queue_id, timestamp=time_ms)
+    return await _offset(session, queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header.encode())
+
+
+async def _offset(session: Session, queue: MessageQueue, code: RequestCode, ext: dict[str, str]) -> int:
+    address, _ = session.routes.member(queue.broker_name)
+    command = Command(code, ext={**ext, "bname": queue.broker_name})
+    answer = await session.pool.ask(address, command, session.settings.request_timeout)
+    return OffsetAnswer.decode(answer.ext).offset
+
+
+__all__ = ["Consumer", "max_offset", "min_offset", "search_offset"]

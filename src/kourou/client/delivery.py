@@ -1,0 +1,240 @@
+"""A message that was delivered to us, and what becomes of it.
+
+A delivery is settled once: by `ack`, or by `retry`, or by leaving `process`. Until then its queue's offset is not moved
+past it, so after a crash it comes again. Settling it when its queue went to another consumer meanwhile does nothing,
+and is no error.
+
+Body and properties are decoded when they are first looked at: a consumer that only wants the keys never inflates.
+"""
+
+from typing import TYPE_CHECKING, Protocol
+
+from kourou.protocol import properties as _properties
+from kourou.protocol.compression import decompress
+from kourou.protocol.hosts import decode_host
+from kourou.protocol.ids import encode_offset_id
+from kourou.protocol.message import MessageQueue
+from kourou.protocol.properties import KEY_SEPARATOR, Property
+from kourou.protocol.record import StoredMessage
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+
+class RetryLater(Exception):
+    """Raised by a listener, or inside `process`: the message shall come again, after the delay of this level."""
+
+    def __init__(self, delay_level: int = 0) -> None:
+        super().__init__(f"again, delay level {delay_level}")
+        self.delay_level = delay_level
+
+
+class DeadLetter(Exception):
+    """Raised by a listener, or inside `process`: the message shall not come again, but go to the dead letters."""
+
+
+class Settler(Protocol):
+    """Who is told what becomes of a delivery."""
+
+    def acked(self, delivery: "Delivery") -> None: ...
+
+    async def failed(self, delivery: "Delivery", delay_level: int) -> None: ...
+
+
+class Delivery:
+    """A message. Read-only, but for being settled."""
+
+    __slots__ = (
+        "_body",
+        "_properties",
+        "_settler",
+        "queue",
+        "reconsume_times",
+        "record",
+        "settled",
+        "source",
+        "started",
+        "topic",
+    )
+
+    def __init__(
+        self, record: StoredMessage, queue: MessageQueue, topic: str, settler: Settler | None, source: object = None
+    ) -> None:
+        self.record = record
+        """As it is stored."""
+        self.queue = queue
+        """The queue that it came from: of its topic, or of the group's retry topic."""
+        self.topic = topic
+        """As its producer named it."""
+        self.reconsume_times = record.reconsume_times
+        """How often consumers of this group have failed on it."""
+        self.settled = False
+        self.started = 0.0  # when it was handed out
+        self.source = source  # the settler's own
+        self._settler = settler
+        self._body: bytes | None = None
+        self._properties: dict[str, str] | None = None
+
+    @property
+    def body(self) -> bytes:
+        """As its producer gave it. Raises BodyError when it does not decompress."""
+        body = self._body
+        if body is None:
+            body = self._body = decompress(self.record.body, self.record.sys_flag)
+        return body
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The user's and the system's."""
+        found = self._properties
+        if found is None:
+            found = self._properties = _properties.decode(self.record.raw_properties)
+        return found
+
+    @property
+    def tag(self) -> str | None:
+        return self.properties.get(Property.TAGS)
+
+    @property
+    def keys(self) -> list[str]:
+        return [key for key in self.properties.get(Property.KEYS, "").split(KEY_SEPARATOR) if key]
+
+    @property
+    def message_id(self) -> str:
+        """The id that its producer was given."""
+        return self.properties.get(Property.UNIQUE_KEY) or self.offset_id
+
+    @property
+    def offset_id(self) -> str:
+        """Where it is stored."""
+        return encode_offset_id(self.record.store_host, self.record.physical_offset)
+
+    @property
+    def queue_id(self) -> int:
+        return self.record.queue_id
+
+    @property
+    def queue_offset(self) -> int:
+        return self.record.queue_offset
+
+    @property
+    def physical_offset(self) -> int:
+        return self.record.physical_offset
+
+    @property
+    def born_ms(self) -> int:
+        """When it was sent, by its producer's clock."""
+        return self.record.born_ms
+
+    @property
+    def stored_ms(self) -> int:
+        """When it was stored, by the broker's clock."""
+        return self.record.stored_ms
+
+    @property
+    def born_host(self) -> str:
+        return decode_host(self.record.born_host)
+
+    @property
+    def store_host(self) -> str:
+        return decode_host(self.record.store_host)
+
+    @property
+    def flag(self) -> int:
+        return self.record.flag
+
+    @property
+    def sys_flag(self) -> int:
+        return self.record.sys_flag
+
+    @property
+    def ordering_key(self) -> str | None:
+        return self.properties.get(Property.SHARDING_KEY)
+
+    @property
+    def transaction_id(self) -> str | None:
+        return self.properties.get(Property.UNIQUE_KEY) if Property.TRANSACTION_PREPARED in self.properties else None
+
+    # ── What becomes of it ────────────────────────────────────────────────────────────────────────────────────────
+
+    def ack(self) -> None:
+        """It is done. A second time does nothing."""
+        if not self.settled:
+            self.settled = True
+            if self._settler is not None:
+                self._settler.acked(self)
+
+    async def retry(self, delay_level: int = 0) -> None:
+        """It shall come again, after the delay of this level; 0 lets the broker choose, longer each time."""
+        if not self.settled:
+            self.settled = True
+            if self._settler is not None:
+                await self._settler.failed(self, delay_level)
+
+    async def dead_letter(self) -> None:
+        """It shall not come again: it goes to the group's dead letters."""
+        await self.retry(-1)
+
+    def process(self) -> "Processing":
+        """`async with msg.process():` acks at the end; an exception means retry, and goes no further.
+
+        Cancellation is no failure of the message: it is left unsettled, and comes again when its queue does.
+        """
+        return Processing(self)
+
+    def __repr__(self) -> str:
+        return f"<Delivery {self.message_id} topic={self.topic} queue={self.queue_id} offset={self.queue_offset}>"
+
+
+class Processing:
+    """See `Delivery.process`."""
+
+    __slots__ = ("_delivery",)
+
+    def __init__(self, delivery: Delivery) -> None:
+        self._delivery = delivery
+
+    async def __aenter__(self) -> Delivery:
+        return self._delivery
+
+    async def __aexit__(
+        self, kind: "type[BaseException] | None", error: BaseException | None, trace: "TracebackType | None"
+    ) -> bool:
+        if error is None:
+            self._delivery.ack()
+            return False
+        if not isinstance(error, Exception):
+            return False
+        await settle_failure(self._delivery, error)
+        return True
+
+
+async def settle_failure(delivery: Delivery, error: Exception) -> None:
+    """What an exception from user code means for a message."""
+    if isinstance(error, RetryLater):
+        await delivery.retry(error.delay_level)
+    elif isinstance(error, DeadLetter):
+        await delivery.dead_letter()
+    else:
+        log_failure(delivery, error)
+        await delivery.retry()
+
+
+def log_failure(delivery: Delivery, error: Exception) -> None:
+    import logging
+
+    logging.getLogger(__name__).warning(
+        "message failed id=%s topic=%s times=%d",
+        delivery.message_id,
+        delivery.topic,
+        delivery.reconsume_times,
+        exc_info=error,
+    )
+
+
+def delivered_topic(record: StoredMessage) -> str:
+    """The topic that the message was sent to, also of one that comes from a retry topic."""
+    topic = record.topic
+    if topic.startswith("%RETRY%"):
+        return _properties.decode(record.raw_properties).get(Property.RETRY_TOPIC, topic)
+    return topic

@@ -1,0 +1,63 @@
+"""The messages of one queue that were pulled and are not done yet. Pure. Java: ProcessQueue.
+
+Messages are done in any order; the offset that may be committed is that of the first one that is not. So after a crash
+no message is skipped, and some come twice.
+
+    pulled   10 11 12 13 14        commit 10
+    done        11    13           commit 10
+    done     10                    commit 12
+"""
+
+from collections import deque
+from collections.abc import Iterable
+
+
+class Held:
+    """Offsets of one queue, in order."""
+
+    __slots__ = ("_done", "_order", "count", "end", "size")
+
+    def __init__(self) -> None:
+        self._order: deque[int] = deque()  # offsets from the first that is not done; later ones may be done
+        self._done: set[int] = set()  # those of them that are
+        self.count = 0  # not done
+        self.size = 0  # their bytes
+        self.end = -1  # the offset behind the last that was ever pulled; -1 before the first
+
+    def put(self, messages: Iterable[tuple[int, int]]) -> None:
+        """(offset, size) of pulled messages, in order."""
+        order = self._order
+        for offset, size in messages:
+            assert offset >= self.end, "messages of a queue come in order"
+            order.append(offset)
+            self.count += 1
+            self.size += size
+            self.end = offset + 1
+
+    def settle(self, offset: int, size: int) -> int:
+        """A message is done; the offset that may be committed now."""
+        order, done = self._order, self._done
+        self.count -= 1
+        self.size -= size
+        if order[0] != offset:
+            done.add(offset)
+            return order[0]
+        order.popleft()
+        while order and order[0] in done:
+            done.remove(order.popleft())
+        return order[0] if order else self.end
+
+    @property
+    def first(self) -> int | None:
+        """The first offset that is not done."""
+        return self._order[0] if self._order else None
+
+    @property
+    def span(self) -> int:
+        """How far the first and the last message are apart."""
+        return self.end - 1 - self._order[0] if self._order else 0
+
+    def clear(self) -> None:
+        self._order.clear()
+        self._done.clear()
+        self.count = self.size = 0

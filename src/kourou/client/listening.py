@@ -1,0 +1,86 @@
+"""Listeners: functions that are called with messages, some of them at the same time.
+
+A listener that returns has consumed its messages; one that raises has not, and they come again. A coroutine function
+runs on the event loop, an ordinary function in a thread, so that it may block.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from kourou.client.consumer import Consumer
+from kourou.client.delivery import Delivery, log_failure, settle_failure
+
+Listener = Callable[[Delivery], Awaitable[None] | None]
+BatchListener = Callable[[list[Delivery]], Awaitable[None] | None]
+
+
+class Listening:
+    """A consumer whose messages go to a listener. Made by `Client.listen`; close it, or the client, to end it."""
+
+    def __init__(self, consumer: Consumer, listener: Listener | None, batch_listener: BatchListener | None) -> None:
+        assert (listener is None) != (batch_listener is None), "one listener"
+        consumer.is_listened = True
+        self.consumer = consumer
+        self._call = self._as_coroutine(listener or batch_listener)
+        self._is_batch = batch_listener is not None
+        self._workers: list[asyncio.Task[None]] = []
+        self._threads: ThreadPoolExecutor | None = None
+
+    def _as_coroutine(self, listener: Any) -> Callable[[Any], Awaitable[None]]:
+        if inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(getattr(listener, "__call__", None)):  # noqa: B004
+            return listener  # type: ignore[no-any-return]
+
+        async def in_thread(messages: Any) -> None:
+            if self._threads is None:
+                count = self.consumer.settings.concurrency
+                self._threads = ThreadPoolExecutor(count, thread_name_prefix=f"listener {self.consumer.group}")
+            result = await asyncio.get_running_loop().run_in_executor(self._threads, listener, messages)
+            if inspect.isawaitable(result):
+                await result
+
+        return in_thread
+
+    async def start(self) -> "Listening":
+        """Raises as `Consumer.start`."""
+        await self.consumer.start()
+        spawn = self.consumer.session.spawn
+        count = self.consumer.settings.concurrency
+        self._workers = [spawn(self._work(), f"listener {self.consumer.group} {n}") for n in range(count)]
+        return self
+
+    async def _work(self) -> None:
+        size = self.consumer.settings.batch_size if self._is_batch else 1
+        while batch := await self.consumer.take(size):
+            try:
+                await self._call(batch if self._is_batch else batch[0])
+            except Exception as error:
+                await self._failed(batch, error)
+            else:
+                for delivery in batch:
+                    delivery.ack()
+
+    async def _failed(self, batch: list[Delivery], error: Exception) -> None:
+        for delivery in batch:
+            if not delivery.settled:
+                try:
+                    await settle_failure(delivery, error)
+                except Exception as failure:
+                    log_failure(delivery, failure)
+
+    async def close(self) -> None:
+        """Leave the group. Listeners that run may finish, within `settle_timeout`."""
+        await self.consumer.close()
+        for worker in self._workers:
+            worker.cancel()
+        await asyncio.gather(*self._workers, return_exceptions=True)
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def __aenter__(self) -> "Listening":
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()

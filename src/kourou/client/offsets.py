@@ -1,0 +1,173 @@
+"""How far a group is: kept by the broker when the group shares its messages, by ourselves when everyone gets all.
+
+    committed in memory ── every few seconds ─▶ broker (one request a queue), or a file
+
+Offsets only grow, except by a reset. Java: RemoteBrokerOffsetStore, LocalFileOffsetStore.
+"""
+
+import asyncio
+import logging
+import os
+from pathlib import Path
+from typing import Protocol
+
+from kourou.client.session import Session
+from kourou.protocol.bodies import ResetOffsetBody
+from kourou.protocol.codes import RequestCode
+from kourou.protocol.command import Command
+from kourou.protocol.errors import BodyError, KourouError, QueryNotFoundError
+from kourou.protocol.headers import OffsetAnswer, QueryConsumerOffset, UpdateConsumerOffset
+from kourou.protocol.message import MessageQueue
+
+log = logging.getLogger(__name__)
+
+
+class OffsetStore(Protocol):
+    """Where offsets are kept."""
+
+    def committed(self, queue: MessageQueue) -> int | None:
+        """What was committed by this consumer, stored or not."""
+
+    def commit(self, queue: MessageQueue, offset: int) -> None:
+        """Everything before `offset` is done."""
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        """Where the group stands; None when it never was here. Raises KourouError when that can't be told."""
+
+    async def reset(self, queue: MessageQueue, offset: int) -> None:
+        """Go on from here, be it before or behind. Raises KourouError."""
+
+    async def persist(self, queues: "set[MessageQueue] | None" = None) -> None:
+        """Store what was committed, of these queues or of all. What fails is stored next time."""
+
+    def forget(self, queue: MessageQueue) -> None:
+        """The queue is not ours any more."""
+
+
+class BrokerOffsets:
+    """Kept by the brokers, each for its own queues."""
+
+    def __init__(self, session: Session, group: str) -> None:
+        self._session = session
+        self._group = group
+        self._offsets: dict[MessageQueue, int] = {}
+        self._stored: dict[MessageQueue, int] = {}
+
+    def committed(self, queue: MessageQueue) -> int | None:
+        return self._offsets.get(queue)
+
+    def commit(self, queue: MessageQueue, offset: int) -> None:
+        if offset > self._offsets.get(queue, -1):
+            self._offsets[queue] = offset
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        header = QueryConsumerOffset(
+            consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id, set_zero_if_not_found=False
+        )
+        address, _ = self._session.routes.member(queue.broker_name)
+        command = Command(RequestCode.QUERY_CONSUMER_OFFSET, ext={**header.encode(), "bname": queue.broker_name})
+        try:
+            answer = await self._session.pool.ask(address, command, self._session.settings.request_timeout)
+        except QueryNotFoundError:
+            return None
+        offset = OffsetAnswer.decode(answer.ext).offset
+        self._offsets[queue] = self._stored[queue] = offset
+        return offset
+
+    async def reset(self, queue: MessageQueue, offset: int) -> None:
+        self._offsets[queue] = offset
+        address, _ = self._session.routes.member(queue.broker_name)
+        await self._session.pool.ask(address, self._command(queue, offset), self._session.settings.request_timeout)
+        self._stored[queue] = offset
+
+    async def persist(self, queues: "set[MessageQueue] | None" = None) -> None:
+        for queue, offset in list(self._offsets.items()):
+            if (queues is None or queue in queues) and self._stored.get(queue) != offset:
+                try:
+                    address, _ = self._session.routes.member(queue.broker_name)
+                    await self._session.pool.tell(address, self._command(queue, offset))
+                    self._stored[queue] = offset
+                except KourouError as error:
+                    log.info("offset not stored queue=%s offset=%d: %s", queue, offset, error)
+
+    def _command(self, queue: MessageQueue, offset: int) -> Command:
+        header = UpdateConsumerOffset(
+            consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
+        )
+        return Command(RequestCode.UPDATE_CONSUMER_OFFSET, ext={**header.encode(), "bname": queue.broker_name})
+
+    def forget(self, queue: MessageQueue) -> None:
+        self._offsets.pop(queue, None)
+        self._stored.pop(queue, None)
+
+
+class FileOffsets:
+    """Kept in a file of this machine, in the form and at the place of the Java client.
+
+    The new file is written aside and renamed, so that a crash leaves the old one or the new one; the one before stays
+    beside it as .bak.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offsets = _load(path)
+        self._dirty = False
+
+    def committed(self, queue: MessageQueue) -> int | None:
+        return self._offsets.get(queue)
+
+    def commit(self, queue: MessageQueue, offset: int) -> None:
+        if offset > self._offsets.get(queue, -1):
+            self._offsets[queue] = offset
+            self._dirty = True
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        return self._offsets.get(queue)
+
+    async def reset(self, queue: MessageQueue, offset: int) -> None:
+        self._offsets[queue] = offset
+        self._dirty = True
+        await self.persist()
+
+    async def persist(self, queues: "set[MessageQueue] | None" = None) -> None:  # noqa: ARG002
+        if not self._dirty:
+            return
+        self._dirty = False
+        data = ResetOffsetBody(offset_table=dict(self._offsets)).encode()
+        try:
+            await asyncio.to_thread(_store, self._path, data)
+        except OSError as error:
+            self._dirty = True
+            log.warning("offsets not stored path=%s: %s", self._path, error)
+
+    def forget(self, queue: MessageQueue) -> None:
+        """Kept all the same: nobody else knows it."""
+
+
+def offset_path(folder: Path | None, client_id: str, group: str) -> Path:
+    """Where the Java client keeps the offsets of a group that broadcasts."""
+    return (folder or Path.home() / ".rocketmq_offsets") / client_id / group / "offsets.json"
+
+
+def _load(path: Path) -> dict[MessageQueue, int]:
+    """From the file, or from its backup when it is broken. Broken both: from nothing, with a warning."""
+    for candidate in (path, path.with_name(path.name + ".bak")):
+        try:
+            return dict(ResetOffsetBody.decode(candidate.read_bytes()).offset_table)
+        except FileNotFoundError:
+            continue
+        except (OSError, BodyError) as error:
+            log.warning("offsets not read path=%s: %s", candidate, error)
+    return {}
+
+
+def _store(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(path.name + ".tmp")
+    with fresh.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    if path.exists():
+        os.replace(path, path.with_name(path.name + ".bak"))
+    os.replace(fresh, path)

@@ -1,0 +1,206 @@
+"""Which queues a consumer has, and how it comes by them and gives them up.
+
+Every member of a group computes the share of all from the same lists: the topic's queues, from the route, and the
+group's members, from a broker. When one of them can't be had, or the broker does not know us yet, we keep what we have
+and look again soon. Java: RebalanceImpl, RebalancePushImpl.
+"""
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, Final
+
+from kourou.client.assigned import Assigned
+from kourou.client.errors import NoRouteError
+from kourou.client.routes import Route
+from kourou.protocol.bodies import (
+    GetConsumerListByGroupResponseBody,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+    UnlockBatchRequestBody,
+)
+from kourou.protocol.codes import RequestCode
+from kourou.protocol.command import Command
+from kourou.protocol.errors import KourouError
+from kourou.protocol.headers import GetConsumerListByGroup
+from kourou.protocol.message import MessageQueue
+
+if TYPE_CHECKING:
+    from kourou.client.consumer import Consumer
+
+log = logging.getLogger(__name__)
+
+SOON_S: Final = 1.0
+"""When a round could not give every queue its due, the next comes this much later."""
+
+UNLOCK_WAIT_S: Final = 20.0
+"""How long the lock of a dropped queue is kept for a message that is being worked on."""
+
+
+class Rebalancer:
+    """Shares the queues of one consumer's topics."""
+
+    def __init__(self, consumer: "Consumer") -> None:
+        self._consumer = consumer
+        self._session = consumer.session
+        self._wanted = asyncio.Event()
+        self._balanced = True
+
+    def soon(self) -> None:
+        self._wanted.set()
+
+    async def keep_balanced(self) -> None:
+        """Runs for the consumer's life."""
+        while True:
+            pause = self._consumer.settings.rebalance_interval if self._balanced else SOON_S
+            try:
+                async with asyncio.timeout(pause):
+                    await self._wanted.wait()
+            except TimeoutError:
+                pass
+            self._wanted.clear()
+            await self.run()
+
+    async def run(self) -> None:
+        """Once over all topics. What fails is logged, and tried again soon."""
+        self._balanced = True
+        self._session.metrics.rebalances += 1
+        consumer = self._consumer
+        for topic in list(consumer.subscriptions):
+            try:
+                await self._balance(topic)
+            except NoRouteError:
+                if topic != consumer.retry_topic:
+                    self._balanced = False
+            except KourouError as error:
+                log.info("not rebalanced group=%s topic=%s: %s", consumer.group, topic, error)
+                self._balanced = False
+        for queue in [queue for queue in consumer.queues if queue.topic not in consumer.subscriptions]:
+            await self.drop(queue)
+
+    async def _balance(self, topic: str) -> None:
+        route = await self._session.routes.get(topic)
+        queues = route.subscribe
+        if self._consumer.settings.broadcast:
+            ours = list(queues)
+        else:
+            members = await self._members(route)
+            if self._session.client_id not in members:
+                await self._session.heartbeat()
+                self._balanced = False
+                return
+            ours = self._consumer.settings.strategy.allocate(self._session.client_id, queues, members)
+        await self._change(topic, set(ours))
+
+    async def _members(self, route: Route) -> list[str]:
+        header = GetConsumerListByGroup(consumer_group=self._consumer.group)
+        address = self._session.routes.any_broker_of(route)
+        command = Command(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ext=header.encode())
+        answer = await self._session.pool.ask(address, command, self._session.settings.request_timeout)
+        return sorted(GetConsumerListByGroupResponseBody.decode(answer.body).consumer_id_list)
+
+    async def _change(self, topic: str, ours: set[MessageQueue]) -> None:
+        consumer = self._consumer
+        had = {queue for queue in consumer.queues if queue.topic == topic}
+        for queue in had - ours:
+            await self.drop(queue)
+        added = sorted(ours - had)
+        if added and consumer.settings.orderly and not consumer.settings.broadcast:
+            locked = await self._lock(added)
+            if len(locked) < len(added):
+                self._balanced = False
+            added = [queue for queue in added if queue in locked]
+        for queue in added:
+            assigned = consumer.queues[queue] = Assigned(queue)
+            assigned.locked_at = time.monotonic()
+            consumer.begin_pulling(assigned)
+        if added or had - ours:
+            log.info(
+                "queues changed group=%s topic=%s now=%d added=%d gone=%d",
+                consumer.group,
+                topic,
+                len(ours),
+                len(added),
+                len(had - ours),
+            )
+
+    async def drop(self, queue: MessageQueue) -> None:
+        """Gives a queue up. Its committed offset is stored first; then others may have it."""
+        consumer = self._consumer
+        assigned = consumer.queues.pop(queue, None)
+        if assigned is None:
+            return
+        assigned.drop()
+        await consumer.offsets.persist({queue})
+        consumer.offsets.forget(queue)
+        if consumer.settings.orderly and not consumer.settings.broadcast:
+            self._session.spawn(self._unlock_when_idle(assigned), f"unlock {queue}")
+
+    async def restart(self, queue: MessageQueue, offset: int) -> None:
+        """Goes on from another offset: what is held of the queue has no effect any more. Raises KourouError."""
+        consumer = self._consumer
+        old = consumer.queues.get(queue)
+        if old is not None:
+            old.drop()
+        await consumer.offsets.reset(queue, offset)
+        if old is not None:
+            fresh = consumer.queues[queue] = Assigned(queue)
+            fresh.locked_at, fresh.paused, fresh.next_offset = old.locked_at, old.paused, offset
+            consumer.begin_pulling(fresh)
+
+    # ── Locks of orderly consumers ────────────────────────────────────────────────────────────────────────────────
+
+    async def _lock(self, queues: "list[MessageQueue]") -> set[MessageQueue]:
+        """Those that the brokers give us."""
+        locked: set[MessageQueue] = set()
+        for broker, members in _by_broker(queues).items():
+            body = LockBatchRequestBody(
+                consumer_group=self._consumer.group, client_id=self._session.client_id, mq_set=members
+            )
+            command = Command(RequestCode.LOCK_BATCH_MQ, body=body.encode())
+            try:
+                address = self._session.routes.master(broker)
+                answer = await self._session.pool.ask(address, command, self._session.settings.request_timeout)
+                locked.update(LockBatchResponseBody.decode(answer.body).locked)
+            except KourouError as error:
+                log.info("queues not locked group=%s broker=%s: %s", self._consumer.group, broker, error)
+        return locked
+
+    async def renew_locks(self) -> None:
+        """Keeps our queues ours; one that another member has now is given up at the next round."""
+        consumer = self._consumer
+        locked = await self._lock(list(consumer.queues))
+        for queue, assigned in consumer.queues.items():
+            if queue in locked:
+                consumer.locked(assigned)
+
+    async def unlock(self, queues: "list[Assigned]") -> None:
+        """Lets others have these queues. Brokers that can't be told find out by themselves."""
+        if not self._consumer.settings.orderly or self._consumer.settings.broadcast:
+            return
+        for broker, members in _by_broker([assigned.queue for assigned in queues]).items():
+            body = UnlockBatchRequestBody(
+                consumer_group=self._consumer.group, client_id=self._session.client_id, mq_set=members
+            )
+            try:
+                address = self._session.routes.master(broker)
+                await self._session.pool.tell(address, Command(RequestCode.UNLOCK_BATCH_MQ, body=body.encode()))
+            except KourouError as error:
+                log.info("queues not unlocked group=%s broker=%s: %s", self._consumer.group, broker, error)
+
+    async def _unlock_when_idle(self, assigned: Assigned) -> None:
+        deadline = time.monotonic() + UNLOCK_WAIT_S
+        while assigned.in_hand and (left := deadline - time.monotonic()) > 0:
+            await assigned.wait_changed(left)
+        if assigned.queue not in self._consumer.queues:
+            await self.unlock([assigned])
+
+
+def _by_broker(queues: "list[MessageQueue]") -> dict[str, list[MessageQueue]]:
+    grouped: dict[str, list[MessageQueue]] = {}
+    for queue in queues:
+        grouped.setdefault(queue.broker_name, []).append(queue)
+    return grouped
+
+
+__all__ = ["Rebalancer"]
