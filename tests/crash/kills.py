@@ -51,6 +51,8 @@ class Victim:
     def check(self) -> Store:
         store = open_store(self.root, settings(self.mode))
         assert not store.report.damage, store.report.damage
+        # Size and magic are written last: what a kill interrupts is no record at all, and never half a one.
+        assert store.report.end_reason.endswith("never written"), store.report.end_reason
         found = letters_in_log(store)
         missing = self.told - found.keys()
         assert not missing, f"{len(missing)} letters are missing, as {sorted(missing)[:3]}"

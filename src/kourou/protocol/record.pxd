@@ -15,9 +15,9 @@ cdef class Scanner:
     cdef bint _crc
     cdef long long _base
     cdef readonly str reason
-    cdef readonly Py_ssize_t at, next_at, body_at, topic_at, properties_at, keys_at, unique_key_at
+    cdef readonly Py_ssize_t at, next_at, body_at, topic_at, properties_at, keys_at, unique_key_at, tags_at
     cdef readonly int size, magic, body_crc, queue_id, flag, sys_flag, reconsume_times
-    cdef readonly int body_size, topic_size, properties_size, keys_size, unique_key_size
+    cdef readonly int body_size, topic_size, properties_size, keys_size, unique_key_size, tags_size
     cdef readonly long long queue_offset, physical_offset, born_ms, stored_ms, prepared_offset, tags_hash
 
     @cython.locals(
@@ -43,7 +43,7 @@ cdef class Scanner:
     cdef int _stop(self, int found, str reason) except -1
     @cython.locals(found=int)
     cpdef int skip_records(self) except -1
-    @cython.locals(tags_at=Py_ssize_t, tags_size=Py_ssize_t, tags_hash="long long")
+    @cython.locals(tags_hash="long long")
     cpdef find_keys(self)
     @cython.locals(
         born_host_at=Py_ssize_t, born_host_size=Py_ssize_t, store_host_at=Py_ssize_t, store_host_size=Py_ssize_t

@@ -190,7 +190,9 @@ class Scanner:
         "size",
         "stored_ms",
         "sys_flag",
+        "tags_at",
         "tags_hash",
+        "tags_size",
         "topic_at",
         "topic_size",
         "unique_key_at",
@@ -321,16 +323,16 @@ class Scanner:
         Sizes of 0 say that there are none, and so does a tags hash of 0.
         """
         (
-            tags_at,
-            tags_size,
+            self.tags_at,
+            self.tags_size,
             self.keys_at,
             self.keys_size,
             self.unique_key_at,
             self.unique_key_size,
         ) = layout.find_names(self._view, self.properties_at, self.properties_at + self.properties_size)
-        tags_hash = layout.ascii_hash(self._view, tags_at, tags_size)
+        tags_hash = layout.ascii_hash(self._view, self.tags_at, self.tags_size)
         if tags_hash == _NOT_ASCII:
-            tags_hash = java_hash(str(self._bytes[tags_at : tags_at + tags_size], "utf-8", "replace"))
+            tags_hash = java_hash(self.tags.decode("utf-8", "replace"))
         self.tags_hash = tags_hash
 
     @property
@@ -342,6 +344,11 @@ class Scanner:
     def keys(self) -> bytes:
         """The value of KEYS after `find_keys`: keys separated by blanks."""
         return layout.copy(self._view, self.keys_at, self.keys_size)
+
+    @property
+    def tags(self) -> bytes:
+        """The value of TAGS after `find_keys`."""
+        return layout.copy(self._view, self.tags_at, self.tags_size)
 
     @property
     def unique_key(self) -> bytes:

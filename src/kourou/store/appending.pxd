@@ -27,6 +27,7 @@ cdef class Appender:
         properties=bytes,
         kind=int,
         is_queued=bint,
+        sealed=bint,
         queue_offset="long long",
         offset="long long",
     )

@@ -93,9 +93,9 @@ class Appender:
             kind = message.sys_flag & _TRANSACTION
             is_queued = kind != _PREPARED and kind != _ROLLBACK
             queue_offset = queue.next_offset if is_queued else 0
-            offset = log.append(message, topic.name, properties, queue_offset, stored_ms)
-            if properties is not message.properties:
-                log.seal(offset)  # zeros mark what a crash lost, unless a CRC vouches for them: torn.py
+            # Zeros mark what a crash lost, unless a CRC vouches for them: torn.py.
+            sealed = properties is not message.properties
+            offset = log.append(message, topic.name, properties, queue_offset, stored_ms, sealed)
             if is_queued:
                 queue.next_offset = queue_offset + 1
             done.append(Appended(offset, queue_offset, stored_ms, log.end - offset))

@@ -23,7 +23,16 @@ cdef class CommitLog:
         topic_size=Py_ssize_t,
         host_bits=int,
         size=int,
+        magic=int,
         at=Py_ssize_t,
         offset="long long",
     )
-    cpdef long long append(self, message, bytes topic, bytes properties, long long queue_offset, long long stored_ms) except -1
+    cpdef long long append(
+        self,
+        message,
+        bytes topic,
+        bytes properties,
+        long long queue_offset,
+        long long stored_ms,
+        bint sealed=*
+    ) except -1

@@ -15,6 +15,7 @@ Java: CommitLog, MappedFileQueue.
 """
 
 import errno
+import struct
 from pathlib import Path
 from typing import Final
 
@@ -111,8 +112,16 @@ class CommitLog:
 
     # ── Appending ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def append(self, message: NewMessage, topic: bytes, properties: bytes, queue_offset: int, stored_ms: int) -> int:
-        """Append one record and return its physical offset.
+    def append(
+        self,
+        message: NewMessage,
+        topic: bytes,
+        properties: bytes,
+        queue_offset: int,
+        stored_ms: int,
+        sealed: bool = False,
+    ) -> int:
+        """Append one record and return its physical offset. `sealed`: `with_room_for_crc` made room for a CRC in it.
 
         The caller has checked the message (`check`). Raises DiskFullError, DiskFailedError; nothing is changed then.
         """
@@ -134,11 +143,11 @@ class CommitLog:
             self._next_segment(size)
         at = self.end - self._start
         offset = self.end
+        magic = _V1 if topic_size <= 127 else _V2
         writer.write_record(
             self._view,
             at,
             size,
-            _V1 if topic_size <= 127 else _V2,
             crc32(body) if body else 0,
             message.queue_id,
             message.flag,
@@ -155,14 +164,18 @@ class CommitLog:
             topic,
             properties,
         )
+        if sealed:
+            self._seal(at, size, magic)
+        writer.publish(self._view, at, size, magic)
         self.end = offset + size
         self.stored_ms = stored_ms
         return offset
 
-    def seal(self, offset: int) -> None:
-        """Fill in the CRC over the whole last record, for which `with_room_for_crc` made room in its properties."""
-        at, end = offset - self._start, self.end - self._start
-        self._buffer[end - RECORD_CRC_SIZE : end] = crc_property(self._buffer[at : end - RECORD_CRC_SIZE])
+    def _seal(self, at: int, size: int, magic: int) -> None:
+        """Fill in the CRC over a whole record, whose first bytes are still to come."""
+        head, end = struct.pack(">ii", size, magic), at + size
+        rest = bytes(self._buffer[at + len(head) : end - RECORD_CRC_SIZE])
+        self._buffer[end - RECORD_CRC_SIZE : end] = crc_property(head + rest)
 
     def check(self, message: NewMessage, topic: bytes) -> None:
         """Raises IllegalMessageError for a message that no record can hold, or that the settings forbid."""

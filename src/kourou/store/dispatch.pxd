@@ -7,7 +7,7 @@ from kourou.store.consume_queue cimport ConsumeQueue
 from kourou.store.index cimport Index
 
 cdef int _DONE, _BEHIND, _RECORD, _TRANSACTION, _PREPARED, _ROLLBACK
-cdef bytes _SCHEDULE
+cdef bytes _SCHEDULE, _TAGS
 
 
 cdef class Dispatcher:

@@ -2,8 +2,8 @@
 """From the commit log to the consume queues and the index: where a queue's n-th message lies, and which have a key.
 
 `Dispatcher.run` walks over the records of one stretch of a segment, right after they were appended or during recovery.
-Half messages of transactions and rollbacks get no queue entry, rollbacks no key either. All of it may be done again:
-queues and index skip what they have.
+Half messages of transactions and rollbacks get no queue entry, rollbacks no key either. Tags count as a key. All of it
+may be done again: queues and index skip what they have.
 
 Java: DefaultMessageStore.ReputMessageService and the CommitLogDispatchers.
 """
@@ -15,7 +15,7 @@ from kourou.protocol import properties as _properties
 from kourou.protocol.codes import TRANSACTION_MASK, SysFlag
 from kourou.protocol.record import Found, Scanner
 from kourou.store.consume_queue import ConsumeQueue, Put
-from kourou.store.index import Index
+from kourou.store.index import TAGS_KEY, Index
 from kourou.store.torn import is_torn
 
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
@@ -27,6 +27,7 @@ _TRANSACTION = int(TRANSACTION_MASK)
 _PREPARED = int(SysFlag.TRANSACTION_PREPARED)
 _ROLLBACK = int(SysFlag.TRANSACTION_ROLLBACK)
 _SCHEDULE = SCHEDULE_TOPIC.encode()
+_TAGS = TAGS_KEY.encode()
 
 
 class Dispatcher:
@@ -153,6 +154,8 @@ class Dispatcher:
             for key in scanner.keys.split(b" "):
                 if key:
                     index.put(topic, key, scanner.physical_offset, scanner.stored_ms)
+        if scanner.tags_size:
+            index.put(topic, _TAGS + scanner.tags, scanner.physical_offset, scanner.stored_ms)
 
     def _due_ms(self, scanner: Scanner) -> int:
         """Entries of the schedule topic have the time of their delivery in place of the tags."""

@@ -1,6 +1,9 @@
 # The C form of entry_layout.py: same names, same contract. Inlined into consume_queue.py and index.py when compiled.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.string cimport memcpy
+
+from kourou.store.writer cimport kourou_written
 
 
 cdef inline int _int32(const unsigned char *p) noexcept nogil:
@@ -32,9 +35,12 @@ cdef inline void put_entry(
     unsigned char[::1] view, Py_ssize_t at, long long physical_offset, int size, long long tags_code
 ) noexcept nogil:
     cdef unsigned char *p = &view[at]
+    cdef unsigned char last[4]
     _put64(p, physical_offset)
-    _put32(p + 8, size)
     _put64(p + 12, tags_code)
+    _put32(last, size)
+    kourou_written()
+    memcpy(p + 8, last, 4)
 
 
 cdef inline (int, long long, int, int) index_entry(const unsigned char[::1] view, Py_ssize_t at) noexcept nogil:

@@ -32,7 +32,15 @@ Bytes: TypeAlias = "bytes | memoryview"
 entry: Callable[[Bytes, int], tuple[int, int, int]] = struct.Struct(">qiq").unpack_from
 """Physical offset, size, code of the tags."""
 
-put_entry: Callable[[memoryview, int, int, int, int], None] = struct.Struct(">qiq").pack_into
+_PLACE: Final = struct.Struct(">qi")
+_TAGS: Final = struct.Struct(">q")
+
+
+def put_entry(view: memoryview, at: int, physical_offset: int, size: int, tags_code: int) -> None:
+    """The size comes last: until it is there, the process may be killed and there is no entry."""
+    _TAGS.pack_into(view, at + _PLACE.size, tags_code)
+    _PLACE.pack_into(view, at, physical_offset, size)
+
 
 index_entry: Callable[[Bytes, int], tuple[int, int, int, int]] = struct.Struct(">iqii").unpack_from
 """Hash, physical offset, seconds, number of the entry before."""

@@ -29,6 +29,9 @@ from kourou.store.sparse import reserve, zero_tail
 HEADER_SIZE: Final = entry_layout.HEADER_SIZE
 SLOT_SIZE: Final = 4
 ENTRY_SIZE: Final = entry_layout.ENTRY_SIZE
+TAGS_KEY: Final = "T#"
+"""What stands before the tags of a record where they are entered as a key, as Apache does it since 5.5."""
+
 SECONDS_MAX: Final = 0x7FFFFFFF
 LATEST_MS: Final = 2**62
 

@@ -5,6 +5,19 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 
+cdef extern from *:
+    """
+    /* No compiler may move what was written before to after it. */
+    #if defined(__GNUC__) || defined(__clang__)
+    #define kourou_written() __atomic_thread_fence(__ATOMIC_RELEASE)
+    #else
+    #include <stdatomic.h>
+    #define kourou_written() atomic_thread_fence(memory_order_release)
+    #endif
+    """
+    void kourou_written() noexcept nogil
+
+
 cdef inline void _put32(uint8_t* p, int value) noexcept nogil:
     cdef uint32_t v = <uint32_t>value
     p[0] = <uint8_t>(v >> 24)
@@ -27,7 +40,6 @@ cdef inline void write_record(
     unsigned char[::1] view,
     Py_ssize_t at,
     int size,
-    int magic,
     int body_crc,
     int queue_id,
     int flag,
@@ -46,8 +58,6 @@ cdef inline void write_record(
 ) noexcept:
     cdef uint8_t* p = &view[at]
     cdef Py_ssize_t count
-    _put32(p, size)
-    _put32(p + 4, magic)
     _put32(p + 8, body_crc)
     _put32(p + 12, queue_id)
     _put32(p + 16, flag)
@@ -72,3 +82,11 @@ cdef inline void write_record(
     p[0] = <uint8_t>(count >> 8)
     p[1] = <uint8_t>count
     _put(p + 2, properties)
+
+
+cdef inline void publish(unsigned char[::1] view, Py_ssize_t at, int size, int magic) noexcept:
+    cdef uint8_t head[8]
+    _put32(head, size)
+    _put32(head + 4, magic)
+    kourou_written()
+    memcpy(&view[at], head, 8)

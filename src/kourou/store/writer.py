@@ -2,14 +2,17 @@
 
 Here by `struct`; when commit_log.py is compiled, the function of the same name in writer.pxd takes its place. Both
 trust their caller that the room is there and that the sizes are right. The layout is drawn in kourou.protocol.layout.
+
+A process may be killed between any two instructions, and what it wrote by then stays. So a record is written from its
+ninth byte on, and its size and its magic come last, in one piece (`publish`): until then there is none. A CRC covers
+the body alone, and a record whose properties are still missing would pass for whole, with us and with Java's broker.
 """
 
 import struct
 from typing import Final
 
-_FIXED: Final = {
-    (born, store): struct.Struct(f">iiiiiqqiq{born}sq{store}siqi") for born in (8, 20) for store in (8, 20)
-}
+_FIXED: Final = {(born, store): struct.Struct(f">iiiqqiq{born}sq{store}siqi") for born in (8, 20) for store in (8, 20)}
+_HEAD: Final = struct.Struct(">ii")
 _V1_TOPIC_MAX: Final = 127
 
 
@@ -17,7 +20,6 @@ def write_record(
     view: memoryview,
     at: int,
     size: int,
-    magic: int,
     body_crc: int,
     queue_id: int,
     flag: int,
@@ -34,13 +36,11 @@ def write_record(
     topic: bytes,
     properties: bytes,
 ) -> None:
-    """Write a record of `size` bytes at `at`."""
+    """Write a record of `size` bytes at `at`, all but its size and its magic."""
     fixed = _FIXED[len(born_host), len(store_host)]
     fixed.pack_into(
         view,
-        at,
-        size,
-        magic,
+        at + _HEAD.size,
         body_crc,
         queue_id,
         flag,
@@ -57,4 +57,11 @@ def write_record(
     )
     topic_size = len(topic)
     count = topic_size.to_bytes(1 if topic_size <= _V1_TOPIC_MAX else 2)
-    view[at + fixed.size : at + size] = b"".join((body, count, topic, len(properties).to_bytes(2), properties))
+    view[at + _HEAD.size + fixed.size : at + size] = b"".join(
+        (body, count, topic, len(properties).to_bytes(2), properties)
+    )
+
+
+def publish(view: memoryview, at: int, size: int, magic: int) -> None:
+    """All of it is there: now it is a record."""
+    view[at : at + _HEAD.size] = _HEAD.pack(size, magic)

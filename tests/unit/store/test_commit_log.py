@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from kourou._backend import PURE
 from kourou.protocol.record import Found, Scanner, encode_filler
+from kourou.store import writer
 from kourou.store.commit_log import CommitLog, no_room, with_room_for_crc
 from kourou.store.disk import File, RealDisk
 from kourou.store.errors import BadStoreError, DiskFailedError, DiskFullError, IllegalMessageError
@@ -109,6 +111,28 @@ def test_bytes_of_another_log_over_segments() -> None:
         other.append_raw(memoryview(data)[at : at + 1000])
     assert (other.end, records(other)) == (one.end, records(one))
     assert append(other, 300) == append(one, 300)
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.skipif(not PURE, reason="compiled, nobody can step in between; tests/crash kills the real thing")
+@pytest.mark.parametrize("properties", [b"", b"a\1\0\2"])
+def test_a_record_is_none_until_all_of_it_is_there(monkeypatch: pytest.MonkeyPatch, properties: bytes) -> None:
+    log = new_log()
+    append(log, 200)
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    monkeypatch.setattr(writer, "publish", killed)
+    what = with_room_for_crc(properties) if properties else properties
+    with pytest.raises(Killed):
+        log.append(message(b"x" * 50), b"orders", what, 0, 1, bool(properties))
+    assert records(log) == [0]
+    scanner = Scanner(log.segments.file(0).buffer, 200, crc=True, base=0)
+    assert (scanner.step(), scanner.reason) == (Found.END, "never written")
 
 
 # ── Going on ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,5 +1,6 @@
 """A store from its opening to its end: what is visible, what is safe, and what is left behind."""
 
+import struct
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -7,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from kourou.protocol.codes import SysFlag
+from kourou.protocol.hashes import index_hash
+from kourou.protocol.record import decode_record
 from kourou.store.disk import RealDisk
 from kourou.store.errors import DiskFailedError, IllegalMessageError, StoreInUseError
 from kourou.store.jobs import PrepareSegment, SyncLog, SyncQueues
@@ -69,6 +72,25 @@ def test_half_messages_and_rollbacks_have_no_place_in_a_queue() -> None:
     again = small.again()
     assert again.send(message(b"next"))[0].queue_offset == 2
     assert len(again.bodies()) == 3
+
+
+def test_tags_are_in_the_index_as_a_key_of_their_own() -> None:
+    """As Apache's broker has them since 5.5: the hash of `topic#T#tags`, after all keys."""
+    small = Small()
+    small.send(message(b"one", key="paid", properties=b"TAGS\1paid\2"), message(b"two", properties=b"TAGS\1\xc3\xa9\2"))
+    small.send(message(b"three", properties=b"TAGS\1\2"))
+
+    def by_tags(tags: str) -> list[bytes]:
+        records = small.store.reader.query_tags("orders", tags, 8, 0, 2**50).records
+        return [bytes(decode_record(record).body) for record in records]
+
+    assert [by_tags(tags) for tags in ("paid", "é", "", "other")] == [[b"one"], [b"two"], [], []]
+    assert small.by_key("paid") == small.by_key("T#paid") == [b"one"]
+    (name,) = small.names("index")
+    content = small.disk.read(ROOT / "index" / name)
+    assert content is not None
+    hashes = [hash_ for hash_, _, _, _ in struct.iter_unpack(">iqii", content[40 + 8 * 4 + 20 :][:60])]
+    assert hashes == [index_hash(key) for key in ("orders#paid", "orders#T#paid", "orders#T#é")]
 
 
 def test_times_never_go_back_along_the_log() -> None:
