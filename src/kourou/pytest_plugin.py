@@ -1,0 +1,34 @@
+"""Fixtures for the tests of those who use RocketMQ; pytest finds them once Kourou is installed.
+
+    def test_orders(kourou_broker):
+        client = connect(kourou_broker.namesrv)      # any RocketMQ client
+
+`kourou_broker` is a broker of the test's own, gone after it. `kourou_session_broker` is one for the whole run, for
+suites that give each test topics of its own. Both run in a thread, so tests may be asyncio or not.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from kourou.embedded import EmbeddedThread
+
+
+@pytest.fixture
+def kourou_broker() -> Iterator["EmbeddedThread"]:
+    """A RocketMQ name server and broker in this process: `.namesrv` is its address."""
+    from kourou.embedded import EmbeddedThread
+
+    with EmbeddedThread() as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def kourou_session_broker() -> Iterator["EmbeddedThread"]:
+    """The same, one for all tests of the run."""
+    from kourou.embedded import EmbeddedThread
+
+    with EmbeddedThread() as broker:
+        yield broker
