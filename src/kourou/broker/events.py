@@ -3,6 +3,7 @@
 Time comes in as a number with each step, never as an event's field, so any run can be run again.
 """
 
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import msgspec
@@ -169,10 +170,11 @@ class Asked(msgspec.Struct, frozen=True, gc=False):
 class Outbox:
     """Where the parts of the machine put effects; `step` hands them out."""
 
-    __slots__ = ("_next_token", "effects")
+    __slots__ = ("_asked", "_next_token", "effects")
 
     def __init__(self) -> None:
         self.effects: list[Effect] = []
+        self._asked: dict[int, Callable[[Command | None, int], None]] = {}  # who goes on with a client's answer
         self._next_token = 0
 
     def take(self) -> list[Effect]:
@@ -187,7 +189,13 @@ class Outbox:
         if not request.is_one_way:
             self.effects.append(Reply(peer, answer))
 
-    def token(self) -> int:
-        """A new one, for `Ask`."""
+    def ask(self, peer: Peer, command: Command, timeout_ms: int, then: Callable[[Command | None, int], None]) -> None:
+        """Ask a client; `then` gets its answer, or None if there is none in time, and what time it is by then."""
         self._next_token += 1
-        return self._next_token
+        self._asked[self._next_token] = then
+        self.effects.append(Ask(peer, command, timeout_ms, self._next_token))
+
+    def answered(self, token: int, answer: Command | None, now_ms: int) -> None:
+        then = self._asked.pop(token, None)
+        if then is not None:
+            then(answer, now_ms)

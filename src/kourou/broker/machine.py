@@ -51,6 +51,8 @@ from kourou.broker.putting import Puts, Unsafe
 from kourou.broker.queries import Queries
 from kourou.broker.queue_locks import QueueLocks
 from kourou.broker.registration import Registration
+from kourou.broker.replies import Replies
+from kourou.broker.retry import Retry
 from kourou.broker.send import Send
 from kourou.broker.stats import Stats
 from kourou.broker.topics import Topics
@@ -115,6 +117,8 @@ class Broker:
         self.send = Send(
             settings, self.topics, self.groups, self.puts, self.locks, self.stats, store_host, unique_id, chance
         )
+        self.retry = Retry(settings, store.reader, self.topics, self.groups, self.puts, self.stats, chance)
+        self.replies = Replies(settings, self.clients, self.send, self.puts, self.stats, self.outbox)
         self.pull = Pull(
             settings,
             store,
@@ -139,6 +143,9 @@ class Broker:
             RequestCode.SEND_MESSAGE: self.send.send,
             RequestCode.SEND_MESSAGE_V2: self.send.send,
             RequestCode.SEND_BATCH_MESSAGE: self.send.send,
+            RequestCode.CONSUMER_SEND_MSG_BACK: self.retry.send_back,
+            RequestCode.SEND_REPLY_MESSAGE: self.replies.reply,
+            RequestCode.SEND_REPLY_MESSAGE_V2: self.replies.reply,
             RequestCode.PULL_MESSAGE: self.pull.pull,
             RequestCode.LITE_PULL_MESSAGE: self.pull.pull,
             RequestCode.HEART_BEAT: self.members.heartbeat,
@@ -196,8 +203,8 @@ class Broker:
                     self.puts.now_safe(token)
             case Saved(name, version, error):
                 self.keeping.saved(name, version, error, now_ms)
-            case Answered():
-                pass
+            case Answered(token, answer):
+                self.outbox.answered(token, answer, now_ms)
             case Announced():
                 self.registration.announced(event, now_ms)
             case _:

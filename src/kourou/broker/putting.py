@@ -100,6 +100,9 @@ class Puts:
         if kind not in (_PREPARED, _ROLLBACK) and message.topic != SCHEDULE_TOPIC:
             level = self.delay_level(properties)
             if level > 0:
+                for name in TIMER_PROPERTIES:
+                    properties.pop(name, None)
+                properties[Property.DELAY_LEVEL] = str(level)
                 properties[Property.REAL_TOPIC] = message.topic
                 properties[Property.REAL_QUEUE_ID] = str(message.queue_id)
                 message.topic, message.queue_id = SCHEDULE_TOPIC, level - 1

@@ -63,13 +63,13 @@ class Send:
         self._store_host = store_host
         self._unique_id = unique_id
         self._chance = chance
-        self._ext = {"MSG_REGION": settings.region, "TRACE_ON": str(settings.trace_on).lower()}
+        self.answer_ext = {"MSG_REGION": settings.region, "TRACE_ON": str(settings.trace_on).lower()}
 
     def send(self, asked: Asked) -> None:
         """SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE."""
         command = asked.command
         try:
-            self._check_state(asked)
+            self.check_state(asked)
             header = (
                 headers.SendMessage.decode(command.ext).to_v2()
                 if command.code == _SEND
@@ -81,13 +81,14 @@ class Send:
             else:
                 answer, wait = self._store_one(header, topic, asked)
         except Refused as refused:
-            refused.ext = {**self._ext, **(refused.ext or {})}
+            refused.ext = {**self.answer_ext, **(refused.ext or {})}
             raise
         self._puts.answer(asked.peer, command, command.answer(ext=answer), asked.now_ms, wait=wait)
 
     # ── Checks ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _check_state(self, asked: Asked) -> None:
+    def check_state(self, asked: Asked) -> None:
+        """Raises Refused while nothing may be sent at all."""
         if self._settings.role is Role.SLAVE:
             raise Refused(
                 ResponseCode.SYSTEM_BUSY,
@@ -162,13 +163,13 @@ class Send:
         wait = properties.get(Property.WAIT_STORED, "true").lower() == "true"
         (stored,) = self._puts.put([message], properties, asked.now_ms)
         self._stats.put(message.topic, 1, stored.size)
-        return self._answer(stored, queue_id, properties[Property.UNIQUE_KEY]), wait
+        return self.place(stored, queue_id, properties[Property.UNIQUE_KEY]), wait
 
     def stored_properties(self, text: str | None, now_ms: int) -> dict[str, str]:
         """What a message says of itself, and what the broker adds."""
         properties = _properties.decode(text or "")
-        properties[Property.REGION] = self._ext["MSG_REGION"]
-        properties[Property.TRACE_ON] = self._ext["TRACE_ON"]
+        properties[Property.REGION] = self.answer_ext["MSG_REGION"]
+        properties[Property.TRACE_ON] = self.answer_ext["TRACE_ON"]
         properties.pop(Property.POP_CHECKPOINT, None)
         if Property.UNIQUE_KEY not in properties:
             properties[Property.UNIQUE_KEY] = self._unique_id(now_ms)
@@ -211,12 +212,13 @@ class Send:
             message.topic, message.queue_id = topic, self._chance.randrange(DEAD_LETTER_QUEUES)
             properties[Property.DELAY_LEVEL] = "-1"
 
-    def _answer(self, stored: Appended, queue_id: int, unique_key: str | None) -> dict[str, str]:
+    def place(self, stored: Appended, queue_id: int, unique_key: str | None) -> dict[str, str]:
+        """Where a message went, as answers say it."""
         ext = {
             "msgId": encode_offset_id(self._store_host, PhysicalOffset(stored.physical_offset)),
             "queueId": str(queue_id),
             "queueOffset": str(stored.queue_offset),
-            **self._ext,
+            **self.answer_ext,
         }
         if unique_key is not None:
             ext["transactionId"] = unique_key
@@ -257,7 +259,7 @@ class Send:
         wait = "WAIT\x01false" not in (header.properties or "")
         stored = self._puts.put(messages, None, asked.now_ms, together=True)
         self._stats.put(name, len(stored), sum(one.size for one in stored))
-        answer = self._answer(stored[0], queue_id, _properties.decode(header.properties or "").get(Property.UNIQUE_KEY))
+        answer = self.place(stored[0], queue_id, _properties.decode(header.properties or "").get(Property.UNIQUE_KEY))
         host = self._store_host
         answer["msgId"] = ",".join(encode_offset_id(host, PhysicalOffset(one.physical_offset)) for one in stored)
         return answer, wait

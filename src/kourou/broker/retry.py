@@ -1,0 +1,173 @@
+"""Retries: a consumer sends back a message that it could not handle, and gets it again later, or never more.
+
+    message at offset X ─▶ back ─▶ %RETRY%group, after 10 s, 30 s, 1 m … 2 h: the levels 3, 4, 5 … 18
+                            └────▶ %DLQ%group, when it was tried often enough, or the consumer gives up on it
+
+What is stored is a copy with the count of tries raised by one. It keeps when and where it was born, the topic that it
+was first sent to and the id that it first had, so that consumers and people see the same message again.
+
+The answer says that the copy is as safe as any message: the consumer forgets the original on our word.
+
+Java: AbstractSendMessageProcessor.consumerSendMsgBack.
+"""
+
+import logging
+import random
+
+from kourou.broker import names
+from kourou.broker.events import Asked, Refused
+from kourou.broker.groups import Groups
+from kourou.broker.putting import Puts
+from kourou.broker.send import ADVICE, DEAD_LETTER_QUEUES
+from kourou.broker.settings import WRITE, BrokerSettings, Role
+from kourou.broker.stats import Stats
+from kourou.broker.topics import Topics
+from kourou.protocol import headers
+from kourou.protocol.bodies import SubscriptionGroupConfig
+from kourou.protocol.codes import ResponseCode, TopicSysFlag, Version
+from kourou.protocol.command import Command
+from kourou.protocol.ids import encode_offset_id
+from kourou.protocol.message import PhysicalOffset
+from kourou.protocol.properties import Property
+from kourou.protocol.record import StoredMessage
+from kourou.store.commit_log import NewMessage
+from kourou.store.reading import Reader
+
+log = logging.getLogger(__name__)
+
+FIRST_LEVEL = 3
+"""The delay level of the first retry; each further one is a level higher."""
+
+_UNIT_SUB = int(TopicSysFlag.UNIT_SUB)
+_V3_4_9 = int(Version.V3_4_9)
+
+
+class Retry:
+    """Serves messages that are sent back."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        reader: Reader,
+        topics: Topics,
+        groups: Groups,
+        puts: Puts,
+        stats: Stats,
+        chance: random.Random,
+    ) -> None:
+        self._settings = settings
+        self._reader = reader
+        self._topics = topics
+        self._groups = groups
+        self._puts = puts
+        self._stats = stats
+        self._chance = chance
+
+    def send_back(self, asked: Asked) -> Command | None:
+        """CONSUMER_SEND_MSG_BACK."""
+        command = asked.command
+        header = headers.ConsumerSendMsgBack.decode(command.ext)
+        group = self._check(header, asked)
+        if group.retry_queue_nums <= 0:  # the group does not want to see it again
+            return command.answer()
+        retry_topic = self._ensure_retry_topic(header, group, asked.now_ms)
+        original = self._reader.message_at(header.offset)
+        if original is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
+        properties = _kept_properties(original)
+        message = _copy(original, retry_topic, self._chance.randrange(group.retry_queue_nums))
+        if self._is_dead(header, group, original, asked):
+            message.topic = names.dead_letter_topic(header.group)
+            message.queue_id = self._chance.randrange(DEAD_LETTER_QUEUES)
+            self._topics.ensure(message.topic, DEAD_LETTER_QUEUES, asked.now_ms)
+            properties[Property.DELAY_LEVEL] = "0"
+            log.info(
+                "dead letter group=%s topic=%s id=%s tries=%d",
+                header.group,
+                properties[Property.RETRY_TOPIC],
+                properties[Property.ORIGIN_MESSAGE_ID],
+                message.reconsume_times,
+            )
+        else:
+            properties[Property.DELAY_LEVEL] = str(header.delay_level or FIRST_LEVEL + original.reconsume_times)
+        self._put(message, properties, asked.now_ms)
+        self._stats.was_sent_back(properties[Property.RETRY_TOPIC], header.group)
+        self._puts.answer(asked.peer, command, command.answer(), asked.now_ms)
+        return None
+
+    def _check(self, header: headers.ConsumerSendMsgBack, asked: Asked) -> SubscriptionGroupConfig:
+        settings = self._settings
+        if settings.role is Role.SLAVE:
+            raise Refused(
+                ResponseCode.SYSTEM_BUSY,
+                "[REJECTREQUEST]system busy, start flow control for a while: a slave takes no messages",
+            )
+        group = self._groups.find(header.group, asked.now_ms)
+        if group is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {header.group} {ADVICE}"
+            )
+        if not settings.is_writable:
+            raise Refused(ResponseCode.NO_PERMISSION, f"the broker[{settings.ip}] sending message is forbidden")
+        self._puts.check_load()
+        return group
+
+    def _ensure_retry_topic(
+        self, header: headers.ConsumerSendMsgBack, group: SubscriptionGroupConfig, now_ms: int
+    ) -> str:
+        name = names.retry_topic(header.group)
+        topic = self._topics.get(name)
+        if topic is None:  # one that is there may be ordered, and stays as it is
+            sys_flag = _UNIT_SUB if header.unit_mode else 0
+            topic = self._topics.ensure(name, group.retry_queue_nums, now_ms, sys_flag=sys_flag)
+        if not topic.perm & WRITE:
+            raise Refused(ResponseCode.NO_PERMISSION, f"the topic[{name}] sending message is forbidden")
+        return name
+
+    def _is_dead(
+        self,
+        header: headers.ConsumerSendMsgBack,
+        group: SubscriptionGroupConfig,
+        original: StoredMessage,
+        asked: Asked,
+    ) -> bool:
+        tries = group.retry_max_times
+        if asked.command.version >= _V3_4_9 and header.max_reconsume_times is not None:
+            tries = header.max_reconsume_times
+        return original.reconsume_times >= tries or header.delay_level < 0
+
+    def _put(self, message: NewMessage, properties: dict[str, str], now_ms: int) -> None:
+        """Store it. What went wrong is said as consumers expect it: by the name of the outcome, first of all."""
+        try:
+            (stored,) = self._puts.put([message], properties, now_ms)
+        except Refused as refused:
+            outcome = ResponseCode(refused.code).name
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"{outcome}: {refused.remark}") from None
+        if message.topic == names.SCHEDULE_TOPIC:  # Apache's figures leave out the other ones, too
+            self._stats.put(message.topic, 1, stored.size)
+
+
+def _kept_properties(original: StoredMessage) -> dict[str, str]:
+    """What the copy says of itself: what the original did, and where it comes from."""
+    properties = original.properties
+    properties.pop(Property.RECORD_CRC, None)  # of the original record
+    properties.setdefault(Property.RETRY_TOPIC, original.topic)
+    if not properties.get(Property.ORIGIN_MESSAGE_ID, "").strip():
+        offset = PhysicalOffset(original.physical_offset)
+        properties[Property.ORIGIN_MESSAGE_ID] = encode_offset_id(original.store_host, offset)
+    properties[Property.WAIT_STORED] = "false"
+    return properties
+
+
+def _copy(original: StoredMessage, topic: str, queue_id: int) -> NewMessage:
+    return NewMessage(
+        topic=topic,
+        queue_id=queue_id,
+        body=bytes(original.body),
+        properties=b"",
+        born_ms=original.born_ms,
+        born_host=original.born_host,
+        flag=original.flag,
+        sys_flag=original.sys_flag,
+        reconsume_times=original.reconsume_times + 1,
+    )
