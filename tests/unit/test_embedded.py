@@ -62,7 +62,7 @@ async def test_several_are_up_at_once_and_share_nothing() -> None:
 async def test_a_temporary_store_goes_and_a_given_one_stays(tmp_path: Path) -> None:
     async with Embedded() as broker:
         root = broker.store
-        assert (root / "commitlog").is_dir()
+        assert (root / "lock").exists()
     assert not root.exists()
     for offset in ("0", "1"):
         async with Embedded(store=tmp_path / "kept") as broker:
