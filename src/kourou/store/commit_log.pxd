@@ -15,6 +15,7 @@ cdef class CommitLog:
     cdef object _buffer
     cdef unsigned char[::1] _view
     cdef long long _start, _limit
+    cdef bint _warm
 
     @cython.locals(
         born_host=bytes,

@@ -80,6 +80,7 @@ class CommitLog:
         self._limit = 0  # how much of it may be used
         self._spare: File | None = None  # the segment after the current one, prepared
         self._spare_job: PrepareSegment | None = None  # a worker is at it, or will be
+        self._warm = False  # new segments are kept in memory until they are full
         self._failed: str | None = None  # a sync failed: nothing is written until `mend`
 
     # ── Opening ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -233,6 +234,8 @@ class CommitLog:
         if left >= FILLER_SIZE_MIN:
             at = self.end - self._start
             self._buffer[at : at + FILLER_SIZE_MIN] = encode_filler(left)
+        if self._warm and self._limit:
+            segments.file(self._start).cool()
         if self._limit or self.end % segments.file_size == 0:
             self.end = start
         self._use(start)
@@ -309,6 +312,7 @@ class CommitLog:
         """A job that makes the segment after the current one; None if it is there, or under way, or of no use now."""
         if self._spare is not None or self._spare_job is not None or self._failed is not None:
             return None
+        self._warm = warm
         segments = self.segments
         start = segments.end if len(segments) else self.end - self.end % segments.file_size
         self._spare_job = PrepareSegment(segments, start, warm)

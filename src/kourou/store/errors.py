@@ -15,6 +15,10 @@ class BadStoreError(StoreError):
     """Files that can't be what a store left behind: a missing or short segment, an unreadable folder."""
 
 
+class BadSettingError(StoreError, ValueError):
+    """A setting that makes no sense."""
+
+
 class NotWritableError(StoreError):
     """The store refuses writes for now; reading goes on. It resumes by itself when the cause is gone."""
 

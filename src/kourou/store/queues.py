@@ -165,7 +165,7 @@ class Queues:
         return queue.expire(self.log_start)
 
     def forget(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """A queue is to be removed. If it is open, it still has its descriptors: a worker may be syncing them.
+        """A queue is to be removed; here it is, if it is open.
 
         Records of it that were not dispatched yet will make it anew, and it goes on behind them.
         """

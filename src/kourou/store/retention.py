@@ -37,7 +37,7 @@ from kourou.protocol.codes import SysFlag
 from kourou.protocol.record import MAGIC_V1, MAGIC_V2
 from kourou.store.commit_log import CommitLog
 from kourou.store.disk import Disk
-from kourou.store.errors import StoreError
+from kourou.store.errors import BadSettingError, StoreError
 from kourou.store.index import Index
 from kourou.store.jobs import RemoveFiles
 from kourou.store.queues import Queues
@@ -86,7 +86,7 @@ class Retention:
     """The rules. `step` is asked once a round."""
 
     def __init__(self, settings: StoreSettings) -> None:
-        """Raises ValueError for hours that are none."""
+        """Raises BadSettingError for hours that are none."""
         self._reserved_ms = settings.reserved_hours * HOUR_MS
         self._hours = parse_hours(settings.delete_when)
         self._used_ratio = settings.max_used_ratio
@@ -128,17 +128,17 @@ class Retention:
 
 
 def parse_hours(text: str) -> frozenset[int]:
-    """Hours of the day from `deleteWhen`, as in `04;16`. Raises ValueError."""
+    """Hours of the day from `deleteWhen`, as in `04;16`. Raises BadSettingError."""
     hours = frozenset(int(word) if word.strip().isdigit() else -1 for word in text.split(";") if word.strip())
     if not hours or not hours <= set(range(24)):
-        raise ValueError(f"deleteWhen={text}: hours from 00 to 23 are expected, separated by semicolons")
+        raise BadSettingError(f"deleteWhen={text}: hours from 00 to 23 are expected, separated by semicolons")
     return hours
 
 
 class Cleaner:
     """Retention at work on the files of one store.
 
-    The store calls `step` when none of its files are being synced, and gives back the job that it gets by `removed`.
+    The store calls `step` often, and gives back the job that it gets by `removed`.
     """
 
     def __init__(

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import Enum
 
+from kourou.store.errors import BadSettingError
+
 MIB = 1024 * 1024
 
 
@@ -63,6 +65,25 @@ class StoreSettings:
     check_crc: bool = True  # checkCRCOnRecover
 
 
+WITHOUT_EFFECT = {
+    "transientStorePoolEnable": "records go into the mapped log at once, and no lock of the page cache is waited for",
+    "transientStorePoolSize": "there is no such pool",
+    "fastFailIfNoBufferInStorePool": "there is no such pool",
+    "commitIntervalCommitLog": "nothing is kept back from the page cache that could be committed to it",
+    "commitCommitLogLeastPages": "the same",
+    "commitCommitLogThoroughInterval": "the same",
+    "useReentrantLockWhenPutMessage": "one thread appends, and no lock is needed",
+    "flushCommitLogTimed": "a sync is begun when it is due, and who waits for one never waits for a pause",
+    "flushLeastPagesWhenWarmMapedFile": "warming writes nothing that would have to be flushed",
+}
+"""Properties of broker.conf about the store that are accepted and change nothing, and why.
+
+`transientStorePoolEnable` has Java's broker write to memory of its own first and copy that to the file by another
+thread. It does so because writing to a mapped file can wait for the disk there, inside a lock that all senders share.
+It loses what was not copied yet when the process is killed. Here the room of a segment is reserved and, with
+`warmMapedFileEnable`, its pages are in memory before the first record comes; and a kill loses nothing.
+"""
+
 SMALL = StoreSettings(
     commit_log_file_size=64 * MIB, queue_file_entries=50_000, index_slots=100_000, index_entries=400_000
 )
@@ -75,6 +96,12 @@ EMBEDDED = StoreSettings(
 
 
 def delay_table(levels: str) -> dict[int, int]:
-    """Milliseconds by level, from `1s 5s 1m 2h 1d`. Raises ValueError."""
+    """Milliseconds by level, from `1s 5s 1m 2h 1d`. Raises BadSettingError."""
     units = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-    return {level: int(word[:-1]) * units[word[-1]] for level, word in enumerate(levels.split(), start=1)}
+    try:
+        table = {level: int(word[:-1]) * units[word[-1]] for level, word in enumerate(levels.split(), start=1)}
+    except (KeyError, ValueError):
+        table = {}
+    if not table or min(table.values()) < 0:
+        raise BadSettingError(f"messageDelayLevel={levels}: times are expected, as in {DELAY_LEVELS[:14]} … 1m 2h 1d")
+    return table

@@ -104,6 +104,8 @@ class Store:
         self._appender = Appender(self.log, self.queues.ensure, record_crc=settings.record_crc)
         self.dispatched = 0  # readers see what is before it
         self.confirm: int | None = None  # no reader sees beyond, whatever is safe here; None: no such limit
+        self.master_flushed = 0  # on a slave: up to where its master is safe; kept in the checkpoint
+        self._last_at_start = 0  # where the last record begins that was there when the store was opened
         self._clock = FlushClock(settings, now_ms, now_ms, now_ms, now_ms)
         self._waiters = Waiters()
         self._log_job: SyncLog | None = None  # the jobs under way, one of a kind
@@ -112,7 +114,6 @@ class Store:
         self._mend_job: MendLog | None = None
         self._mend_after_ms = 0
         self._spare_after_ms = 0
-        self._gone: list[ConsumeQueue] = []  # removed queues, some of whose files are perhaps being synced
         self._queues_doubtful = False  # a sync of queues failed: the checkpoint stays where it is, see _queues_synced
         self._dirty_since = 0  # `dispatched` when queues were last synced
         self.report = RecoveryReport()
@@ -133,7 +134,8 @@ class Store:
     ) -> "Store":
         """Open a store, recovering what needs it.
 
-        Raises StoreInUseError, BadStoreError, and DiskFullError or DiskFailedError where files can't be made or read.
+        Raises BadSettingError, StoreInUseError, BadStoreError, and DiskFullError or DiskFailedError where files can't
+        be made or read.
         """
         paths = Paths(root.absolute(), commit_log)
         disk = disk or RealDisk(paths.aside)
@@ -174,6 +176,8 @@ class Store:
         recovery.load()
         disk.replace(paths.abort, str(os.getpid()).encode())  # from here on, whatever ends this is a crash
         self.report = recovery.run()
+        self.master_flushed = checkpoint.master_flushed
+        self._last_at_start = max(self._dispatcher.last_record, 0)
         self.dispatched = self._dirty_since = self.reader.written_from = self.log.end
         self._dispatcher.take_fresh()  # nobody has seen these queues in another state
         log.info("%s", self.report)
@@ -207,7 +211,6 @@ class Store:
         """Let go of all files without making anything safe, as a crash would. No job does anything after it."""
         for job in self._under_way():
             job.call_off()
-        self._close_gone()
         self.queues.close()
         if self.index is not None:
             self.index.close()
@@ -310,11 +313,10 @@ class Store:
         """Jobs that are due now, for a worker; each is to be given back by `finished`."""
         due: list[Job] = []
         commit_log = self.log
-        if self._log_job is None and self._queue_job is None:
-            removal = self._cleaner.step(now_ms, min(self.dispatched, commit_log.flushed))
-            if removal is not None and removal is not self._removal:
-                self._removal = removal
-                due.append(removal)
+        removal = self._cleaner.step(now_ms, min(self.dispatched, commit_log.flushed))
+        if removal is not None and removal is not self._removal:
+            self._removal = removal
+            due.append(removal)
         if self._cleaner.refusal is None and now_ms >= self._spare_after_ms:
             spare = commit_log.prepare_spare(warm=self._settings.warm_segments)
             if spare is not None:
@@ -351,7 +353,6 @@ class Store:
                 return self._log_mended(job, now_ms)
             case SyncQueues() if job is self._queue_job:
                 self._queue_job = None
-                self._close_gone()
                 self._queues_synced(job, now_ms)
             case PrepareSegment():
                 self.log.spare_prepared(job)
@@ -447,6 +448,8 @@ class Store:
             physical_ms=self.log.flushed_ms,
             logical_ms=stored_ms,
             index_ms=stored_ms if self.index is not None else 0,
+            master_flushed=self.master_flushed,
+            confirm=self._last_at_start if self.confirm is None else self.confirm,
             logical_physical=min(self.dispatched, self.log.flushed),
             safe_physical=self.log.flushed,
         )
@@ -530,19 +533,12 @@ class Store:
             for topic, queue_id in names:
                 queue = self.queues.forget(topic, queue_id)
                 if queue is not None:
-                    self._gone.append(queue)
+                    queue.close()
                 self.queues.remove(topic, queue_id)
         finally:
             self._dispatcher.forget_queues()
             self._appender.forget()
-            if self._queue_job is None:
-                self._close_gone()
         return len(names)
-
-    def _close_gone(self) -> None:
-        for queue in self._gone:
-            queue.close()
-        self._gone.clear()
 
 
 def _cannot_open(root: Path, error: OSError) -> DiskFullError | DiskFailedError:

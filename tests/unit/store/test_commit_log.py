@@ -13,7 +13,7 @@ from kourou.store.commit_log import CommitLog, no_room, with_room_for_crc
 from kourou.store.disk import File, RealDisk
 from kourou.store.errors import BadStoreError, DiskFailedError, DiskFullError, IllegalMessageError
 from kourou.store.jobs import SyncLog
-from kourou.testing.disk import SimulatedDisk
+from kourou.testing.disk import SimulatedDisk, SimulatedFile
 
 from .small import HOST, LOG, SEGMENT, message, new_disk
 
@@ -199,6 +199,21 @@ def test_a_segment_made_ahead_is_used() -> None:
     assert disk.calls == calls
     job = log.prepare_spare(warm=True)
     assert job is not None and job.start == SEGMENT
+
+
+def test_a_warm_segment_cools_when_it_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the memory of every segment that ever was would be locked."""
+    heard: list[tuple[str, int]] = []
+    for name in ("warm", "cool"):
+        monkeypatch.setattr(SimulatedFile, name, lambda file, name=name: heard.append((name, int(file.path.name))))
+    log = new_log()
+    for start in (0, SEGMENT):
+        job = log.prepare_spare(warm=True)
+        assert job is not None
+        job.run()
+        log.spare_prepared(job)
+        assert append(log, 5000) == start
+    assert heard == [("warm", 0), ("warm", SEGMENT), ("cool", 0)]
 
 
 def test_a_segment_made_too_late_does_not_replace_the_one_in_use() -> None:

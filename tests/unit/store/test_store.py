@@ -10,10 +10,12 @@ import pytest
 from kourou.protocol.codes import SysFlag
 from kourou.protocol.hashes import index_hash
 from kourou.protocol.record import decode_record
+from kourou.store.checkpoint import Checkpoint
 from kourou.store.disk import RealDisk
-from kourou.store.errors import DiskFailedError, IllegalMessageError, StoreInUseError
+from kourou.store.errors import BadSettingError, DiskFailedError, IllegalMessageError, StoreInUseError
 from kourou.store.jobs import PrepareSegment, SyncLog, SyncQueues
 from kourou.store.reading import GetStatus
+from kourou.store.settings import StoreSettings
 from kourou.store.store import Store
 from kourou.store.worker import Worker
 
@@ -263,6 +265,44 @@ def test_an_open_that_fails_lets_go_of_the_lock() -> None:
     with pytest.raises(DiskFailedError, match=r"/store/abort: Input/output error; the store in /store can't be opened"):
         small.again()
     assert small.again().store.report.hinted
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        (replace(SETTINGS, delete_when="25"), "deleteWhen=25: hours from 00 to 23"),
+        (replace(SETTINGS, delete_when="noon"), "deleteWhen=noon"),
+        (replace(SETTINGS, delay_levels="1s 2x"), "messageDelayLevel=1s 2x: times are expected"),
+        (replace(SETTINGS, delay_levels=""), "messageDelayLevel="),
+    ],
+)
+def test_settings_that_make_no_sense_are_named(settings: StoreSettings, reason: str) -> None:
+    disk = new_disk()
+    with pytest.raises(BadSettingError, match=reason):
+        Small(disk, settings)
+    assert Small(disk).bodies() == [], "the lock is free"
+
+
+def test_the_checkpoint_has_what_replicas_would_want_to_know() -> None:
+    small = Small()
+    small.fill(2)
+    small.close()
+
+    def checkpoint() -> Checkpoint:
+        return Checkpoint.read(small.disk, ROOT / "checkpoint")
+
+    assert (checkpoint().master_flushed, checkpoint().confirm) == (0, 0)
+    again = small.again()
+    last = again.store.queues.ensure("orders", 0).entry(1)[0]
+    again.store.master_flushed = 77
+    again.fill(1)
+    again.close()
+    assert (checkpoint().master_flushed, checkpoint().confirm) == (77, last)
+    again = small.again()
+    again.store.confirm = again.store.log.end
+    again.fill(1)
+    again.store.flush(again.now_ms)
+    assert (checkpoint().master_flushed, checkpoint().confirm) == (77, again.store.confirm)
 
 
 def test_a_second_process_is_kept_out(tmp_path: Path) -> None:
