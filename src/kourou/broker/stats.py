@@ -1,66 +1,302 @@
-"""What a broker counts: messages and bytes put and got, by topic, queue and group.
+"""What a broker counts: messages put and got, by topic and group, and how fast.
 
-Counting is adding to an integer; everything else is worked out when somebody asks. Samples are taken every ten seconds,
-ten minutes and hour, and kept for a minute, an hour and a day, as Apache has them.
+Counting is adding to integers; everything else is worked out when somebody asks. From time to time the counts are
+written down, and a rate is the difference of two of these samples:
 
-Java: BrokerStatsManager, BrokerStats, StatsItem.
+    every second                           the whole broker, for the figures over 10 s, 1 min and 10 min of its status
+    every 10 s, every 10 min, every hour   each topic and group, for their last minute, hour and day
+    at midnight                            the totals, so that there is a "today" and a "yesterday"
+
+A topic or group of which nothing was counted for a day is forgotten; it is counted from nothing when it comes back.
+
+Java: BrokerStatsManager, StatsItem, StoreStatsService, BrokerStats.
 """
 
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple, TypeVar
+
+from kourou.protocol.bodies import BrokerStatsData, BrokerStatsItem
+
+K = TypeVar("K")
+
+SECOND_MS, TEN_SECONDS_MS, TEN_MINUTES_MS, HOUR_MS, DAY_MS = 1_000, 10_000, 600_000, 3_600_000, 86_400_000
+
+MINUTE_SAMPLES: Final = 7
+HOUR_SAMPLES: Final = 7
+DAY_SAMPLES: Final = 25
+
+ITEMS_MAX: Final = 100_000
+"""How many topics and groups are counted one by one. What comes beyond is counted in the totals alone."""
+
+RATE_SECONDS: Final = (10, 60, 600)
+
+Sample = tuple[int, int, int, int]
+"""When, and the three counts then: messages, bytes, calls."""
 
 
-@dataclass(slots=True)
 class Item:
-    """One counter: a value, how many times it was added to, and its samples."""
+    """The counts of one topic, of one group in a topic, or of the whole broker."""
 
-    value: int = 0
-    times: int = 0
-    minute: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=7))  # (ms, value, times)
-    hour: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=7))
-    day: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=25))
+    __slots__ = ("calls", "count", "day", "hour", "is_system", "minute", "size")
+
+    def __init__(self, *, is_system: bool = False) -> None:
+        self.count = 0  # messages
+        self.size = 0  # bytes
+        self.calls = 0  # how many requests these came with
+        self.is_system = is_system  # of one of the broker's own topics
+        self.minute: list[Sample] = []
+        self.hour: list[Sample] = []
+        self.day: list[Sample] = []
+
+    def sample(self, samples: list[Sample], now_ms: int, interval_ms: int, keep: int) -> None:
+        """Write down the counts. Those of a new item have grown from nothing since an interval ago."""
+        if not samples:
+            samples.append((now_ms - interval_ms, 0, 0, 0))
+        samples.append((now_ms, self.count, self.size, self.calls))
+        if len(samples) > keep:
+            del samples[0]
+
+    @property
+    def is_idle(self) -> bool:
+        """Was nothing counted for a whole day?"""
+        return len(self.day) >= DAY_SAMPLES and self.day[0][1:] == (self.count, self.size, self.calls)
+
+    def counts(self) -> BrokerStatsData:
+        """Messages in the last minute, hour and day."""
+        return self._windows(1)
+
+    def sizes(self) -> BrokerStatsData:
+        """Bytes in the same."""
+        return self._windows(2)
+
+    @property
+    def per_second(self) -> float:
+        """Messages a second, over the last minute."""
+        return _window(self.minute, 1).tps
+
+    def _windows(self, field: int) -> BrokerStatsData:
+        return BrokerStatsData(
+            stats_minute=_window(self.minute, field),
+            stats_hour=_window(self.hour, field),
+            stats_day=_window(self.day, field),
+        )
+
+
+def _window(samples: list[Sample], field: int) -> BrokerStatsItem:
+    if not samples:
+        return BrokerStatsItem()
+    first, last = samples[0], samples[-1]
+    total, time_ms, calls = last[field] - first[field], last[0] - first[0], last[3] - first[3]
+    return BrokerStatsItem(
+        sum=total, tps=total * 1000 / time_ms if time_ms > 0 else 0.0, avgpt=total / calls if calls > 0 else 0.0
+    )
+
+
+class Second(NamedTuple):
+    """The whole broker at one moment."""
+
+    ms: int
+    puts: int  # messages stored
+    found: int  # reads that found messages
+    missed: int  # reads that found none
+    got: int  # messages handed out
+
+
+class DayTotals:
+    """Totals at the last two midnights, of topics that are not the broker's own."""
+
+    __slots__ = ("today_morning", "yesterday_morning")
+
+    def __init__(self) -> None:
+        self.today_morning = 0
+        self.yesterday_morning = 0
+
+    def new_day(self, total: int) -> None:
+        self.yesterday_morning, self.today_morning = self.today_morning, total
 
 
 class Stats:
     """All counters of one broker."""
 
-    def __init__(self) -> None:
-        self.puts: dict[str, Item] = {}  # TOPIC_PUT_NUMS
-        self.put_bytes: dict[str, Item] = {}  # TOPIC_PUT_SIZE
-        self.gets: dict[tuple[str, str], Item] = {}  # GROUP_GET_NUMS, by topic and group
-        self.get_bytes: dict[tuple[str, str], Item] = {}
-        self.sent_back: dict[tuple[str, str], Item] = {}  # SNDBCK_PUT_NUMS
-        self.put_total = 0
-        self.put_bytes_total = 0
-        self.get_total = 0
-        self.get_bytes_total = 0
+    def __init__(
+        self,
+        is_system: Callable[[str], bool] = lambda _: False,
+        now_ms: int = 0,
+        local_day: Callable[[int], object] = lambda now_ms: now_ms // DAY_MS,
+    ) -> None:
+        """`is_system` knows the broker's own topics; `local_day` names the day of a time, midnight being the host's."""
+        self._is_system = is_system
+        self._local_day = local_day
+        self.topics: dict[str, Item] = {}  # messages put
+        self.groups: dict[tuple[str, str], Item] = {}  # messages got, by topic and group
+        self.sent_back: dict[tuple[str, str], Item] = {}  # messages that a group could not handle, by topic and group
+        self.puts = Item()  # of the whole broker
+        self.gets = Item()
+        self.user_puts = Item()  # the same without its own topics
+        self.user_gets = Item()
+        self.found = 0  # reads that found messages
+        self.missed = 0  # reads that did not
+        self.failed = 0  # messages that could not be stored
+        self.put_days = DayTotals()
+        self.get_days = DayTotals()
+        self._seconds: deque[Second] = deque([Second(now_ms, 0, 0, 0, 0)], maxlen=RATE_SECONDS[-1] + 1)
+        self._day = local_day(now_ms)
+        self._due_ms = dict.fromkeys((SECOND_MS, TEN_SECONDS_MS, TEN_MINUTES_MS, HOUR_MS), now_ms)
+        self._due_ms[SECOND_MS] += SECOND_MS
+
+    # ── Counting ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def put(self, topic: str, count: int, size: int) -> None:
-        """Messages were stored."""
-        item = self.puts.get(topic)
+        """Messages were stored by one request."""
+        item = self.topics.get(topic)
         if item is None:
-            item = self.puts[topic] = Item()
-            self.put_bytes[topic] = Item()
-        item.value += count
-        item.times += 1
-        self.put_bytes[topic].value += size
-        self.put_total += count
-        self.put_bytes_total += size
+            item = self._new(self.topics, topic, topic)
+        item.count += count
+        item.size += size
+        item.calls += 1
+        total = self.puts
+        total.count += count
+        total.size += size
+        if not item.is_system:
+            self.user_puts.count += count
 
     def got(self, topic: str, group: str, count: int, size: int) -> None:
-        """Messages were handed out."""
+        """Messages were handed out by one request."""
         key = topic, group
-        item = self.gets.get(key)
+        item = self.groups.get(key)
         if item is None:
-            item = self.gets[key] = Item()
-            self.get_bytes[key] = Item()
-        item.value += count
-        item.times += 1
-        self.get_bytes[key].value += size
-        self.get_total += count
-        self.get_bytes_total += size
+            item = self._new(self.groups, key, topic)
+        item.count += count
+        item.size += size
+        item.calls += 1
+        total = self.gets
+        total.count += count
+        total.size += size
+        self.found += 1
+        if not item.is_system:
+            self.user_gets.count += count
 
     def was_sent_back(self, topic: str, group: str) -> None:
-        item = self.sent_back.setdefault((topic, group), Item())
-        item.value += 1
-        item.times += 1
+        """A group could not handle a message of a topic."""
+        key = topic, group
+        item = self.sent_back.get(key)
+        if item is None:
+            item = self._new(self.sent_back, key, topic)
+        item.count += 1
+        item.calls += 1
+
+    def _new(self, table: dict[K, Item], key: K, topic: str) -> Item:
+        item = Item(is_system=self._is_system(topic))
+        if len(self.topics) + len(self.groups) + len(self.sent_back) < ITEMS_MAX:
+            table[key] = item
+        return item
+
+    # ── Forgetting ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def forget_topic(self, topic: str) -> None:
+        """It was deleted."""
+        self.topics.pop(topic, None)
+        for table in (self.groups, self.sent_back):
+            for key in [key for key in table if key[0] == topic]:
+                del table[key]
+
+    def forget_group(self, group: str) -> None:
+        for table in (self.groups, self.sent_back):
+            for key in [key for key in table if key[1] == group]:
+                del table[key]
+
+    # ── Sampling ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def step(self, now_ms: int) -> None:
+        """Take the samples that are due."""
+        if self._is_due(SECOND_MS, now_ms):
+            self._sample_second(now_ms)
+        if self._is_due(TEN_SECONDS_MS, now_ms):
+            for item in self._items():
+                item.sample(item.minute, now_ms, TEN_SECONDS_MS, MINUTE_SAMPLES)
+        if self._is_due(TEN_MINUTES_MS, now_ms):
+            for item in self._items():
+                item.sample(item.hour, now_ms, TEN_MINUTES_MS, HOUR_SAMPLES)
+        if self._is_due(HOUR_MS, now_ms):
+            for item in self._items():
+                item.sample(item.day, now_ms, HOUR_MS, DAY_SAMPLES)
+            self._forget_idle()
+
+    def _is_due(self, interval_ms: int, now_ms: int) -> bool:
+        due_ms = self._due_ms[interval_ms]
+        if now_ms < due_ms:
+            return False
+        due_ms += interval_ms
+        self._due_ms[interval_ms] = due_ms if due_ms > now_ms else now_ms + interval_ms
+        return True
+
+    def _items(self) -> Iterable[Item]:
+        for table in (self.topics, self.groups, self.sent_back):
+            yield from table.values()
+        yield from (self.puts, self.gets, self.user_puts, self.user_gets)
+
+    def _sample_second(self, now_ms: int) -> None:
+        self._seconds.append(Second(now_ms, self.puts.count, self.found, self.missed, self.gets.count))
+        day = self._local_day(now_ms)
+        if day != self._day:
+            self._day = day
+            self.put_days.new_day(self.user_puts.count)
+            self.get_days.new_day(self.user_gets.count)
+
+    def _forget_idle(self) -> None:
+        self.topics = _in_use(self.topics)
+        self.groups = _in_use(self.groups)
+        self.sent_back = _in_use(self.sent_back)
+
+    # ── Asking ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def put_rate(self, topic: str) -> float:
+        """Messages a second that a topic gets."""
+        item = self.topics.get(topic)
+        return 0.0 if item is None else item.per_second
+
+    def get_rate(self, topic: str, group: str) -> float:
+        """Messages a second that a group gets of a topic."""
+        item = self.groups.get((topic, group))
+        return 0.0 if item is None else item.per_second
+
+    def rates(self, amount: Callable[[Second], int]) -> list[float | None]:
+        """Per second, over the last 10 s, minute and 10 minutes; None where the broker has not run for as long."""
+        seconds, last = self._seconds, self._seconds[-1]
+        found: list[float | None] = []
+        for length in RATE_SECONDS:
+            rate = None
+            if len(seconds) > length:
+                first = seconds[-1 - length]
+                rate = (amount(last) - amount(first)) * 1000 / max(last.ms - first.ms, 1)
+            found.append(rate)
+        return found
+
+    def view(self, name: str, key: str, cluster: str) -> BrokerStatsData | None:
+        """One of Apache's counters by its name; None if there is none, or nothing was counted."""
+        item = self._find(name, key, cluster)
+        if item is None:
+            return None
+        return item.sizes() if name.endswith("_SIZE") else item.counts()
+
+    def _find(self, name: str, key: str, cluster: str) -> Item | None:
+        topic, _, group = key.partition("@")
+        match name:
+            case "TOPIC_PUT_NUMS" | "TOPIC_PUT_SIZE":
+                return self.topics.get(key)
+            case "GROUP_GET_NUMS" | "GROUP_GET_SIZE":
+                return self.groups.get((topic, group))
+            case "SNDBCK_PUT_NUMS":
+                return self.sent_back.get((topic, group))
+        totals = {
+            "BROKER_PUT_NUMS": self.puts,
+            "BROKER_GET_NUMS": self.gets,
+            "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC": self.user_puts,
+            "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC": self.user_gets,
+        }
+        return totals.get(name) if key == cluster else None
+
+
+def _in_use(table: dict[K, Item]) -> dict[K, Item]:
+    return {key: item for key, item in table.items() if not item.is_idle}
