@@ -78,6 +78,12 @@ class Embedded:
         assert self._broker is not None, "not started"
         return self._broker.store_root
 
+    @property
+    def metrics_port(self) -> int | None:
+        """Where GET /metrics is answered, with the property metricsExporterType=PROM; None otherwise."""
+        assert self._broker is not None, "not started"
+        return self._broker.metrics_port
+
     async def start(self) -> None:
         """Raises ConfError, StoreError."""
         root = self._store

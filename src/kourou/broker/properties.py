@@ -37,7 +37,7 @@ class ProcessSettings:
     store_root: str = ""  # storePathRootDir
     commit_log: str = ""  # storePathCommitLog
     idle_seconds: int = 120  # serverChannelMaxIdleTimeSeconds
-    metrics_port: int = 0  # metricsPromExporterPort, when metricsExporterType is PROM
+    metrics_port: int = 5557  # metricsPromExporterPort, when metricsExporterType is PROM
     metrics_host: str = ""  # metricsPromExporterHost
     metrics_type: str = "DISABLE"  # metricsExporterType
 

@@ -18,7 +18,7 @@ from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 from kourou.broker.events import (
     Announce,
@@ -58,6 +58,9 @@ from kourou.server.conf import ConfError
 from kourou.store.jobs import Job
 from kourou.store.store import Store
 from kourou.store.worker import Worker
+
+if TYPE_CHECKING:
+    from kourou.server.metrics import MetricsServer
 
 log = logging.getLogger(__name__)
 
@@ -114,6 +117,7 @@ class BrokerProcess:
         self._tasks: set[asyncio.Task[None]] = set()
         self._registered = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
+        self._metrics: MetricsServer | None = None
         self._stepping = False
         self._events: list[Event] = []  # that came while a step was under way
         self._stopping = False
@@ -127,6 +131,11 @@ class BrokerProcess:
     @property
     def settings(self) -> BrokerSettings:
         return self._settings
+
+    @property
+    def metrics_port(self) -> int | None:
+        """Where the metrics are; None if they are nowhere."""
+        return None if self._metrics is None else self._metrics.port
 
     @property
     def store_root(self) -> Path:
@@ -164,6 +173,7 @@ class BrokerProcess:
             await self._close_listeners(0.0)
             raise
         machine = self.machine
+        await self._serve_metrics()
         machine.registration.is_on = True
         self._step([Tick()])
         self._schedule()
@@ -171,6 +181,16 @@ class BrokerProcess:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(FIRST_REGISTRATION):
                     await self._registered.wait()
+
+    async def _serve_metrics(self) -> None:
+        process = self._configuration.process
+        if process.metrics_type.upper() != "PROM":
+            return
+        from kourou.server.metrics import MetricsServer  # its library takes a while to import
+
+        self._metrics = MetricsServer(self.machine)
+        await self._metrics.start(process.metrics_host or self._host, process.metrics_port)
+        log.info("metrics url=http://%s:%d/metrics", process.metrics_host or self._host, self._metrics.port)
 
     async def _listen(self, listener: Listener, port: int) -> None:
         try:
@@ -229,6 +249,8 @@ class BrokerProcess:
             task.cancel()
         for link in self._name_servers:
             link.close()
+        if self._metrics is not None:
+            await self._metrics.stop()
         # Not in the event loop's thread: a disk that hangs must not keep a second signal from being heard.
         await asyncio.to_thread(self._close_store)
 

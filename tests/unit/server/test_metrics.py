@@ -1,0 +1,48 @@
+"""The page that Prometheus reads."""
+
+import asyncio
+
+from tests.unit.test_embedded import send
+
+from kourou.embedded import Embedded
+
+
+async def page(port: int, request: bytes = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n") -> tuple[bytes, bytes]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(request)
+    async with asyncio.timeout(5):
+        answer = await reader.read()
+    writer.close()
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return head, body
+
+
+PROM = {"metricsExporterType": "PROM", "metricsPromExporterPort": 0}
+
+
+async def test_what_was_sent_is_counted() -> None:
+    async with Embedded(properties=PROM) as broker:
+        assert broker.metrics_port is not None
+        for _ in range(3):
+            await send(broker.address, "orders", b"one")
+        head, body = await page(broker.metrics_port)
+    assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert (
+        b'rocketmq_messages_in_total{cluster="DefaultCluster",is_system="false",node_id="broker-a",'
+        b'node_type="broker",topic="orders"} 3.0' in body
+    )
+    assert b"rocketmq_broker_permission{" in body
+
+
+async def test_other_pages_and_methods_are_refused() -> None:
+    async with Embedded(properties=PROM) as broker:
+        assert broker.metrics_port is not None
+        assert (await page(broker.metrics_port, b"GET / HTTP/1.1\r\n\r\n"))[0].startswith(b"HTTP/1.1 404")
+        assert (await page(broker.metrics_port, b"POST /metrics HTTP/1.1\r\n\r\n"))[0].startswith(b"HTTP/1.1 405")
+        assert (await page(broker.metrics_port, b"x" * 100_000))[0] == b""
+        assert (await page(broker.metrics_port))[0].startswith(b"HTTP/1.1 200")
+
+
+async def test_there_are_none_unless_they_are_wanted() -> None:
+    async with Embedded() as broker:
+        assert broker.metrics_port is None
