@@ -2,6 +2,7 @@
 
     Asked ─▶ handler of its code ─▶ Reply                         routes, lists, registrations
                                └──▶ Save ─▶ (driver) ─▶ Saved ─▶ Reply     settings that must survive
+    Asked (a long registration) ─▶ Turn … Turn ─▶ Reply           others are served between the turns
     Gone, Tick ─▶ brokers that are silent or cut off leave the tables ─▶ Close, Tell
 
 `step` takes a batch of events and the time, and returns effects in the order they are to be performed. It never raises
@@ -19,14 +20,16 @@ from typing import TypeAlias, assert_never
 import msgspec
 
 from kourou.nameserver import registration
+from kourou.nameserver.backlog import Backlog
 from kourou.nameserver.documents import Document
-from kourou.nameserver.routes import Member, Notice, Registered, Routes
+from kourou.nameserver.routes import Member, Memory, Notice, Registered, Routes
 from kourou.nameserver.settings import GuardedSettingError, SettingError, Settings
 from kourou.protocol import bodies, conf_text, headers
 from kourou.protocol.bodies import KVTable, TopicList
 from kourou.protocol.codes import CommandFlag, RequestCode, ResponseCode, Version
 from kourou.protocol.command import Command
 from kourou.protocol.errors import BodyError, ProtocolError
+from kourou.protocol.names import shown
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +42,8 @@ ADVICE = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further 
 
 _ONE_WAY = int(CommandFlag.ONE_WAY)
 _V4_9_4 = int(Version.V4_9_4)
+
+BUSY = "too many registrations are being read, try again"
 
 ZONE_NAME, ZONE_MODE = "__ZONE_NAME", "__ZONE_MODE"
 
@@ -72,6 +77,10 @@ class Tick(msgspec.Struct, frozen=True, gc=False):
     """Time has passed."""
 
 
+class Turn(msgspec.Struct, frozen=True, gc=False):
+    """Time for what is unfinished. Sent again and again while `NameServer.is_busy`, after others were served."""
+
+
 class Saved(msgspec.Struct, frozen=True, gc=False):
     """A document's version is safe on disk."""
 
@@ -87,7 +96,7 @@ class NotSaved(msgspec.Struct, frozen=True, gc=False):
     reason: str
 
 
-Event: TypeAlias = Asked | Gone | Tick | Saved | NotSaved
+Event: TypeAlias = Asked | Gone | Tick | Turn | Saved | NotSaved
 
 
 class Reply(msgspec.Struct, frozen=True, gc=False):
@@ -131,6 +140,18 @@ class Refused(Exception):
         self.remark = remark
 
 
+class _Registering:
+    """A registration that is being read."""
+
+    __slots__ = ("header", "memory", "reader", "zone")
+
+    def __init__(self, header: headers.RegisterBroker, zone: str | None) -> None:
+        self.header = header
+        self.zone = zone
+        self.memory: Memory  # of what the member said before, when reading began
+        self.reader: registration.Reader
+
+
 # ── The machine ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -148,6 +169,7 @@ class NameServer:
         self._started_ms = now_ms
         self._now_ms = now_ms
         self._effects: list[Effect] = []
+        self._backlog: Backlog[Asked, _Registering] = Backlog()
         self._handlers: dict[int, Callable[[Asked], Command | None]] = {
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self._get_route,
             RequestCode.GET_BROKER_CLUSTER_INFO: self._get_cluster_info,
@@ -178,6 +200,11 @@ class NameServer:
     def settings(self) -> Settings:
         return self._settings.value
 
+    @property
+    def is_busy(self) -> bool:
+        """Something is unfinished, and waits for a Turn."""
+        return bool(self._backlog)
+
     def bound(self, port: int) -> None:
         """The port that is listened on, for the setting 0 means any. Before the first step."""
         self._settings = Document(replace(self.settings, listen_port=port))
@@ -203,9 +230,12 @@ class NameServer:
             case Asked():
                 self._ask(event)
             case Gone(connection):
+                self._backlog.finish(connection)
                 self._drop(self.routes.members_on(connection), "its connection closed")
             case Tick():
                 self._drop_silent()
+            case Turn():
+                self._take_turn()
             case Saved(document, version):
                 self._saved(document, version)
             case NotSaved(document, version, reason):
@@ -215,20 +245,51 @@ class NameServer:
 
     def _ask(self, asked: Asked) -> None:
         command = asked.command
+        if self._backlog and self._backlog.holds(asked.connection):
+            self._wait(asked)
+            return
         handler = self._handlers.get(command.code)
-        answer: Command | None
         if handler is None:
             remark = f" request type {command.code} not supported"
-            answer = command.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+            self._reply(asked, command.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))
         else:
-            try:
-                answer = handler(asked)
-            except Refused as refused:
-                answer = command.answer(refused.code, refused.remark)
-            except ProtocolError as error:
-                answer = command.answer(ResponseCode.SYSTEM_ERROR, str(error))
+            self._answer(asked, handler)
+
+    def _answer(self, asked: Asked, handler: Callable[[Asked], Command | None]) -> None:
+        """What the handler says, or why it does not; nothing yet where it returns None."""
+        answer: Command | None
+        try:
+            answer = handler(asked)
+        except Refused as refused:
+            answer = asked.command.answer(refused.code, refused.remark)
+        except ProtocolError as error:
+            answer = asked.command.answer(ResponseCode.SYSTEM_ERROR, str(error))
         if answer is not None:
             self._reply(asked, answer)
+
+    def _wait(self, asked: Asked) -> None:
+        if self._backlog.has_room(asked):
+            self._backlog.wait(asked)
+        else:
+            self._reply(asked, asked.command.answer(ResponseCode.SYSTEM_BUSY, BUSY))
+
+    def _take_turn(self) -> None:
+        """A slice of the next registration; when it is done, what waited behind it."""
+        if not self._backlog:
+            return
+        asked, registering = self._backlog.next()
+        finished = True
+
+        def read_on(_: Asked) -> Command | None:
+            nonlocal finished
+            answer = self._read_on(asked, registering)
+            finished = answer is not None
+            return answer
+
+        self._answer(asked, read_on)
+        if finished:
+            for waiting in self._backlog.finish(asked.connection):
+                self._ask(waiting)
 
     def _reply(self, asked: Asked, answer: Command) -> None:
         if not asked.command.flag & _ONE_WAY:
@@ -303,38 +364,65 @@ class NameServer:
 
     # ── Brokers ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _register_broker(self, asked: Asked) -> Command:
-        command, ext = asked.command, asked.command.ext or {}
-        header = headers.RegisterBroker.decode(ext)
-        zone = ext.get(ZONE_NAME)
-        fingerprint = registration.fingerprint(command, ext)
-        if self.routes.unchanged(header, zone, fingerprint, self.settings):
-            done = self.routes.renew(header, asked.connection, self._now_ms)
-        else:
-            body = registration.read(command, header)
-            member = Member(header.cluster_name, header.broker_addr)
-            is_new = member not in self.routes.live
-            done = self.routes.register(
-                header,
-                body,
-                zone=zone,
-                connection=asked.connection,
-                fingerprint=fingerprint,
-                settings=self.settings,
-                now_ms=self._now_ms,
-            )
-            if is_new and member in self.routes.live:
-                log.info(
-                    "broker registered name=%s id=%d address=%s cluster=%s topics=%d",
-                    header.broker_name,
-                    header.broker_id,
-                    header.broker_addr,
-                    header.cluster_name,
-                    len(body.topic_config_serialize_wrapper.topic_config_table),
-                )
-        return self._registration_answer(command, done)
+    def _register_broker(self, asked: Asked) -> Command | None:
+        header = headers.RegisterBroker.decode(asked.command.ext)
+        registering = _Registering(header, (asked.command.ext or {}).get(ZONE_NAME))
+        self._begin_reading(asked, registering)
+        answer = self._read_on(asked, registering)
+        if answer is None:
+            if not self._backlog.has_room(asked):
+                raise Refused(ResponseCode.SYSTEM_BUSY, BUSY)
+            self._backlog.start(asked, registering)
+        return answer
 
-    def _registration_answer(self, command: Command, done: Registered) -> Command:
+    def _begin_reading(self, asked: Asked, registering: "_Registering") -> None:
+        memory = self.routes.memory(registering.header, registering.zone, self.settings)
+        registering.memory = memory
+        before = memory.said if memory.may_renew or memory.may_merge else None
+        registering.reader = registration.read(asked.command, registering.header, before, merge=memory.may_merge)
+
+    def _read_on(self, asked: Asked, registering: "_Registering") -> Command | None:
+        """The answer, if that was all there is to read; None when it takes another turn."""
+        try:
+            next(registering.reader)
+        except StopIteration as end:
+            reading: registration.Reading = end.value
+        else:
+            return None
+        memory = self.routes.memory(registering.header, registering.zone, self.settings)
+        same = memory.said is registering.memory.said  # something may have happened between the turns
+        if reading.is_repeated and same and memory.may_renew:
+            return self._registered(asked, self.routes.renew(registering.header, asked.connection, self._now_ms))
+        if reading.is_partial and not (same and memory.may_merge):
+            registering.memory = Memory()
+            registering.reader = registration.read(asked.command, registering.header, None, merge=False)
+            return self._read_on(asked, registering)
+        return self._register(asked, registering, reading)
+
+    def _register(self, asked: Asked, registering: "_Registering", reading: registration.Reading) -> Command:
+        header = registering.header
+        member = Member(header.cluster_name, header.broker_addr)
+        is_new = member not in self.routes.live
+        done = self.routes.register(
+            header,
+            reading,
+            zone=registering.zone,
+            connection=asked.connection,
+            settings=self.settings,
+            now_ms=self._now_ms,
+        )
+        if is_new and member in self.routes.live:
+            log.info(
+                "broker registered name=%s id=%d address=%s cluster=%s topics=%d",
+                shown(header.broker_name),
+                header.broker_id,
+                shown(header.broker_addr),
+                shown(header.cluster_name),
+                len(reading.topics),
+            )
+        return self._registered(asked, done)
+
+    def _registered(self, asked: Asked, done: Registered) -> Command:
         if done.refusal is not None:
             raise Refused(ResponseCode.SYSTEM_ERROR, done.refusal)
         if done.notice is not None:
@@ -344,7 +432,7 @@ class NameServer:
         if order_topics is not None and self.settings.return_order_topic_config_to_broker:
             body = KVTable(table=order_topics).encode()
         answer = headers.RegisterBrokerAnswer(ha_server_addr=done.master_ha_address, master_addr=done.master_address)
-        return command.answer(ext=answer.encode(), body=body)
+        return asked.command.answer(ext=answer.encode(), body=body)
 
     def _unregister_broker(self, asked: Asked) -> Command:
         header = headers.UnregisterBroker.decode(asked.command.ext)
@@ -380,7 +468,13 @@ class NameServer:
         for member, said in members:
             live = self.routes.live.get(member)
             name = ",".join(live.group_names) if live is not None else said
-            log.info("broker removed name=%s address=%s cluster=%s: %s", name, member.address, member.cluster, why)
+            log.info(
+                "broker removed name=%s address=%s cluster=%s: %s",
+                shown(name or ""),
+                shown(member.address),
+                shown(member.cluster),
+                why,
+            )
         for notice in self.routes.unregister(members, self.settings):
             self._tell(notice)
 
@@ -425,25 +519,25 @@ class NameServer:
         if self.routes.is_full and topic not in self.routes.topics:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"{len(self.routes.topics)} topics are registered, the limit")
         if not self.routes.add_topic(topic, route.queue_datas):
-            log.info("topic not registered topic=%s: a broker of it is unknown, or there is none", topic)
+            log.info("topic not registered topic=%s: a broker of it is unknown, or there is none", shown(topic))
         return asked.command.answer()
 
     def _delete_topic(self, asked: Asked) -> Command:
         header = headers.DeleteTopicInNamesrv.decode(asked.command.ext)
         self.routes.delete_topic(header.topic, header.cluster_name)
-        log.info("topic deleted topic=%s cluster=%s", header.topic, header.cluster_name or "all")
+        log.info("topic deleted topic=%s cluster=%s", shown(header.topic), shown(header.cluster_name or "all"))
         return asked.command.answer()
 
     def _wipe_write_perm(self, asked: Asked) -> Command:
         name = headers.WipeWritePerm.decode(asked.command.ext).broker_name
         count = self.routes.wipe_write_perm(name)
-        log.info("write permission wiped broker=%s topics=%d", name, count)
+        log.info("write permission wiped broker=%s topics=%d", shown(name), count)
         return asked.command.answer(ext=headers.WipeWritePermAnswer(wipe_topic_count=count).encode())
 
     def _add_write_perm(self, asked: Asked) -> Command:
         name = headers.AddWritePerm.decode(asked.command.ext).broker_name
         count = self.routes.add_write_perm(name)
-        log.info("write permission added broker=%s topics=%d", name, count)
+        log.info("write permission added broker=%s topics=%d", shown(name), count)
         return asked.command.answer(ext=headers.AddWritePermAnswer(add_topic_count=count).encode())
 
     # ── What survives a restart ───────────────────────────────────────────────────────────────────────────────────

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from kourou.nameserver.registration import AnyRegistration, AnyTopic
+from kourou.nameserver.registration import Reading, Said, Topic
 from kourou.nameserver.settings import Settings
 from kourou.protocol import headers
 from kourou.protocol.bodies import (
@@ -46,6 +46,9 @@ TOPICS_MAX = 1_000_000
 
 ENCODED_SIZE_MAX = 64 * 1024 * 1024
 """Bytes of encoded routes that are kept. Beyond it all are forgotten, and made again as they are asked for."""
+
+SAID_SIZE_MAX = 64 * 1024 * 1024
+"""Bytes of registrations that are kept to compare the next ones with. Who comes beyond it is read in full each time."""
 
 SYNC_MEMBER_TOPIC_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 
@@ -73,9 +76,12 @@ class Live:
     version: DataVersion  # of the topics it registered last
     connection: Hashable  # on which it did
     ha_address: str
-    fingerprint: int  # of that registration, see Routes.unchanged
+    said: Said | None  # that registration, to compare the next one with
+    acting: bool  # it allowed a slave to stand in for a missing master
     led: bool  # it spoke for its group then, so that its topics were applied
-    removals: int  # Routes._removals after that
+    in_step: bool  # the tables then held its topics just as it said them
+    removed: int  # Group.removed then
+    touched: int  # Group.touched then
 
 
 @dataclass(slots=True)
@@ -87,6 +93,9 @@ class Group:
     addresses: dict[int, str] = field(default_factory=dict)
     zone: str | None = None
     acting_master: bool = False  # a slave may stand in for a missing master
+    author: Member | None = None  # whose topics were applied last
+    removed: int = 0  # when a topic was last taken from it; a number that only grows, see Routes._moment
+    touched: int = 0  # when its topics were last changed by anything but a registration
 
     def to_body(self, addresses: dict[int, str] | None = None) -> BrokerData:
         return BrokerData(
@@ -111,6 +120,15 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
+class Memory:
+    """What is remembered of a member that registers again, and what that is good for."""
+
+    said: Said | None = None
+    may_renew: bool = False  # saying the same again changes nothing
+    may_merge: bool = False  # what is new in it is all that must be applied
+
+
+@dataclass(frozen=True, slots=True)
 class Registered:
     """The outcome of a registration. `refusal` is None when it counts."""
 
@@ -132,33 +150,48 @@ class Routes:
         self.mappings: dict[str, dict[str, TopicQueueMappingInfo]] = {}  # static topics
         self._encoded: dict[tuple[str, bool], bytes] = {}  # (topic, standard JSON?) -> route
         self._encoded_size = 0  # at least their bytes: what a topic's new route replaces stays counted
-        self._removals = 0  # counts every time that a topic lost a broker
+        self._moment = 0  # a clock for Group.removed and Group.touched: no two changes have the same
+        self._said_size = 0  # bytes of all Live.said
         self._mapping_count = 0  # in all of `mappings`
 
     # ── Registration ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def unchanged(self, header: headers.RegisterBroker, zone: str | None, fingerprint: int, settings: Settings) -> bool:
-        """Is this, to the byte, what the member said last, and would saying it again change nothing?
+    def memory(self, header: headers.RegisterBroker, zone: str | None, settings: Settings) -> Memory:
+        """What this member said last, if it stands where it stood.
 
-        Brokers repeat themselves every 30 seconds. A yes makes parsing thousands of topics again needless.
+        Brokers repeat themselves every 30 seconds. To read and apply thousands of topics again is needless when they
+        are the same, and all but a few of them when they changed; but for the latter the tables must still hold what
+        it said. They do not when somebody wiped permissions or removed a topic, or another member spoke for the group.
         """
-        live = self.live.get(Member(header.cluster_name, header.broker_addr))
+        member = Member(header.cluster_name, header.broker_addr)
+        live = self.live.get(member)
         group = self.brokers.get(header.broker_name)
-        return (
-            live is not None
-            and group is not None
-            and live.fingerprint == fingerprint
-            and live.removals == self._removals
-            and group.cluster == header.cluster_name
-            and group.addresses.get(header.broker_id) == header.broker_addr
-            and group.zone == zone
-            and group.acting_master == bool(header.enable_acting_master)
-            and (live.led or not _leads(header, group))
-            and not settings.delete_topic_with_broker_registration  # others may have added topics meanwhile
+        if (
+            live is None
+            or group is None
+            or live.said is None
+            or live.group_names[0] != group.name
+            or group.cluster != header.cluster_name
+            or group.addresses.get(header.broker_id) != header.broker_addr
+            or group.zone != zone
+            or group.acting_master != bool(header.enable_acting_master)
+            or group.acting_master != live.acting
+            or settings.delete_topic_with_broker_registration  # others may have added topics meanwhile
+        ):
+            return Memory()
+        leads = _leads(header, group)
+        return Memory(
+            live.said,
+            may_renew=live.removed == group.removed and (live.led or not leads),
+            may_merge=not leads or self._is_in_step(member, live, group),
         )
 
+    def _is_in_step(self, member: Member, live: Live, group: Group) -> bool:
+        """Do the tables hold the group's topics just as this member said them last?"""
+        return live.in_step and live.touched == group.touched and group.author == member
+
     def renew(self, header: headers.RegisterBroker, connection: Hashable, now_ms: int) -> Registered:
-        """A registration that is `unchanged`."""
+        """A registration that says what was said before, where that `may_renew`."""
         live = self.live[Member(header.cluster_name, header.broker_addr)]
         live.seen_ms, live.connection = now_ms, connection
         return self._registered(header, self.brokers[header.broker_name], None)
@@ -166,20 +199,22 @@ class Routes:
     def register(
         self,
         header: headers.RegisterBroker,
-        body: AnyRegistration,
+        reading: Reading,
         *,
         zone: str | None,
         connection: Hashable,
-        fingerprint: int,
         settings: Settings,
         now_ms: int,
     ) -> Registered:
-        """A broker process says that it is there, and which topics its group has."""
+        """A broker process says that it is there, and which topics its group has.
+
+        A partial reading is taken where the memory of the member says `may_merge`.
+        """
         member = Member(header.cluster_name, header.broker_addr)
-        broker_id, wrapper = header.broker_id, body.topic_config_serialize_wrapper
+        broker_id, topics, wrapper = header.broker_id, reading.topics, reading.shell.topic_config_serialize_wrapper
         group = self.brokers.get(header.broker_name)
         addresses = {} if group is None else group.addresses
-        refusal = self._refusal(header, wrapper.topic_config_table, wrapper.topic_queue_mapping_info_map, addresses)
+        refusal = self._refusal(header, topics, wrapper.topic_queue_mapping_info_map, addresses)
         if refusal is not None:
             return Registered(refusal=f"register broker failed{refusal}")
         if self._is_outdated(member, addresses.get(broker_id), wrapper.data_version):
@@ -188,7 +223,8 @@ class Routes:
 
         is_first = not addresses.get(broker_id)
         if group is None:
-            group = Group(header.cluster_name, header.broker_name)
+            self._moment += 1
+            group = Group(header.cluster_name, header.broker_name, removed=self._moment, touched=self._moment)
             self.brokers[group.name] = group
         before = group.to_body()
         self.clusters.setdefault(header.cluster_name, set()).add(group.name)
@@ -197,16 +233,20 @@ class Routes:
         self._move_address(group, broker_id, header.broker_addr)
         group.addresses[broker_id] = header.broker_addr
 
+        in_step = False
         if leads := _leads(header, group):
             live = self.live.get(member)
             changed = is_first or live is None or live.version != wrapper.data_version
-            self._forget_missing_topics(group.name, body, settings)
-            self._apply_topics(group, wrapper.topic_config_table, changed, broker_id)
+            in_step = changed or (not topics and live is not None and self._is_in_step(member, live, group))
+            self._forget_missing_topics(group.name, topics, wrapper.topic_queue_mapping_info_map, settings)
+            self._apply_topics(group, topics, changed, broker_id)
+            group.author = member
             if changed:
                 self._apply_mappings(wrapper.topic_queue_mapping_info_map)
 
-        self._remember(member, header, wrapper.data_version, connection, fingerprint, leads, now_ms)
-        self._set_filter_servers(member, body.filter_server_list)
+        self._remember(member, header, wrapper.data_version, connection, reading.said, now_ms)
+        self.live[member].led, self.live[member].in_step = leads, in_step
+        self._set_filter_servers(member, reading.shell.filter_server_list)
         if group.to_body() != before:
             self.forget_encoded_routes()
         notice = None
@@ -217,7 +257,7 @@ class Routes:
     def _refusal(
         self,
         header: headers.RegisterBroker,
-        topics: Mapping[str, AnyTopic],
+        topics: Mapping[str, Topic],
         mappings: Mapping[str, TopicQueueMappingInfo],
         addresses: Mapping[int, str],
     ) -> str | None:
@@ -247,7 +287,7 @@ class Routes:
         for other in [i for i, known in group.addresses.items() if known == address and i != broker_id]:
             del group.addresses[other]
 
-    def _apply_topics(self, group: Group, topics: Mapping[str, AnyTopic], changed: bool, broker_id: int) -> None:
+    def _apply_topics(self, group: Group, topics: Mapping[str, Topic], changed: bool, broker_id: int) -> None:
         """The topics of a group as its master or, read-only, the slave in its place tells them.
 
         Those that are known already stay as they are unless the broker says that something has `changed`: so a wiped
@@ -268,10 +308,15 @@ class Routes:
                     queues[group_name] = new
                     self._forget_encoded(name)
 
-    def _forget_missing_topics(self, group_name: str, body: AnyRegistration, settings: Settings) -> None:
-        wrapper = body.topic_config_serialize_wrapper
-        if settings.delete_topic_with_broker_registration and not wrapper.topic_queue_mapping_info_map:
-            said = {config.topic_name for config in wrapper.topic_config_table.values()}
+    def _forget_missing_topics(
+        self,
+        group_name: str,
+        topics: Mapping[str, Topic],
+        mappings: Mapping[str, TopicQueueMappingInfo],
+        settings: Settings,
+    ) -> None:
+        if settings.delete_topic_with_broker_registration and not mappings:
+            said = {config.topic_name for config in topics.values()}
             self._forget_topics([topic for topic in self.topics if topic not in said], {group_name})
 
     def _apply_mappings(self, mappings: dict[str, TopicQueueMappingInfo]) -> None:
@@ -296,12 +341,12 @@ class Routes:
         header: headers.RegisterBroker,
         version: DataVersion,
         connection: Hashable,
-        fingerprint: int,
-        led: bool,
+        said: Said,
         now_ms: int,
     ) -> None:
         timeout_ms = header.heartbeat_timeout_millis
-        before = self.live.get(member)
+        before, group = self.live.get(member), self.brokers[header.broker_name]
+        self._said_size -= _said_size(before)
         others = () if before is None else before.group_names
         self.live[member] = Live(
             group_names=(header.broker_name, *(name for name in others if self._lists(name, member, header))),
@@ -310,10 +355,14 @@ class Routes:
             version=version,
             connection=connection,
             ha_address=header.ha_server_addr,
-            fingerprint=fingerprint,
-            led=led,
-            removals=self._removals,
+            said=said if self._said_size + said.size_bytes <= SAID_SIZE_MAX else None,
+            acting=group.acting_master,
+            led=False,
+            in_step=False,
+            removed=group.removed,
+            touched=group.touched,
         )
+        self._said_size += _said_size(self.live[member])
 
     def _lists(self, name: str, member: Member, header: headers.RegisterBroker) -> bool:
         """Is the member's address in another group than the one that it registers in?"""
@@ -364,6 +413,7 @@ class Routes:
         reduced: dict[str, str | None] = {}  # group name -> address of its smallest id, if that has left
         for member, said in leaving:
             live = self.live.pop(member, None)
+            self._said_size -= _said_size(live)
             self._set_filter_servers(member, [])
             names = () if live is None else live.group_names
             for name in names if said is None or said in names else (*names, said):
@@ -402,10 +452,18 @@ class Routes:
             queues = self.topics[topic]
             for name in group_names & queues.keys():
                 del queues[name]
+                self._touch(name, removed=True)
             if not queues:
                 del self.topics[topic]
-            self._removals += 1
             self._forget_encoded(topic)
+
+    def _touch(self, group_name: str, *, removed: bool = False) -> None:
+        """The topics of a group changed without its word."""
+        self._moment += 1
+        group = self.brokers.get(group_name)
+        if group is not None:
+            group.touched = self._moment
+            group.removed = self._moment if removed else group.removed
 
     def _wipe_if_masterless(self, group: Group) -> None:
         """With its master gone, a group whose slave stands in can be read and not written."""
@@ -429,6 +487,7 @@ class Routes:
             if present is not None:
                 queues[group_name] = replace(present, perm=change(present.perm))
                 count += 1
+        self._touch(group_name)
         self.forget_encoded_routes()
         return count
 
@@ -442,6 +501,8 @@ class Routes:
         if not queues or any(queue.broker_name not in self.brokers for queue in queues):
             return False
         self.topics.setdefault(topic, {}).update({queue.broker_name or "": queue for queue in queues})
+        for queue in queues:
+            self._touch(queue.broker_name or "")
         self._forget_encoded(topic)
         return True
 
@@ -553,6 +614,7 @@ class Routes:
             route = self.route(topic, settings, order_conf_of(topic))
             assert route is not None and route.encode(standard=standard) == encoded, f"outdated route of {topic}"
         assert self._encoded_size >= sum(map(len, self._encoded.values()))
+        assert self._said_size == sum(map(_said_size, self.live.values()))
         assert self._mapping_count == sum(map(len, self.mappings.values()))
 
 
@@ -563,7 +625,11 @@ def _leads(header: headers.RegisterBroker, group: Group) -> bool:
     return header.enable_acting_master is not None and header.broker_id == group.smallest_id
 
 
-def _queues(group_name: str, config: AnyTopic, perm_mask: int) -> QueueData:
+def _said_size(live: Live | None) -> int:
+    return 0 if live is None or live.said is None else live.said.size_bytes
+
+
+def _queues(group_name: str, config: Topic, perm_mask: int) -> QueueData:
     return QueueData(
         broker_name=group_name,
         read_queue_nums=config.read_queue_nums,

@@ -42,6 +42,7 @@ from kourou.protocol import frame
 from kourou.protocol.codes import CommandFlag, ResponseCode
 from kourou.protocol.command import Command
 from kourou.protocol.errors import FrameError, LocalProtocolError
+from kourou.protocol.names import shown
 
 log = logging.getLogger(__name__)
 
@@ -163,7 +164,7 @@ class Connection(asyncio.Protocol):
         try:
             data = frame.encode(command)
         except LocalProtocolError as error:
-            log.warning("answer can't be sent peer=%s code=%d: %s", self.peer, command.code, error)
+            log.warning("answer can't be sent peer=%s code=%d: %s", self.peer, command.code, shown(error))
             data = frame.encode(Command(_SYSTEM_ERROR, command.opaque, command.flag, remark=str(error)))
         self.reply_frame(data)
 
@@ -243,7 +244,7 @@ class Connection(asyncio.Protocol):
             return
         if self.reason is None:
             self.reason = reason
-            log.info("connection ended peer=%s reason=%s", self.peer, reason)
+            log.info("connection ended peer=%s reason=%s", self.peer, shown(reason))
         self._transport.abort()
         self._release()
 
@@ -571,7 +572,7 @@ class Connection(asyncio.Protocol):
         if not self.is_open or self._ended:
             return
         self.reason = str(error)
-        log.info("connection ended peer=%s reason=%s", self.peer, error)
+        log.info("connection ended peer=%s reason=%s", self.peer, shown(error))
         self._draining = self._ended = True
         self._update_reading()
         self._close_if_done()

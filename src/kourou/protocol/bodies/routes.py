@@ -90,7 +90,7 @@ class RegisterBrokerBody(Body):
     @classmethod
     def decompress(cls, data: bytes, version: int, *, limit_bytes: int = INFLATED_LIMIT_BYTES) -> Self:
         """Read the compressed form, as a broker of this version writes it. Raises BodyError."""
-        parts = _Parts(_inflate(data, limit_bytes))
+        parts = Parts(_inflate(data, limit_bytes))
         data_version = DataVersion.decode(parts.next())
         topics = [TopicConfig.from_text(parts.next_text()) for _ in range(parts.count())]
         filter_servers = fastjson.decode(parts.next(), list[str])
@@ -140,7 +140,7 @@ def _inflate(data: bytes, limit_bytes: int) -> bytes:
     return inflated
 
 
-class _Parts:
+class Parts:
     """A cursor over length-prefixed parts."""
 
     def __init__(self, data: bytes) -> None:
