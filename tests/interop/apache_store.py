@@ -164,7 +164,7 @@ HALF_RECORD = "CRC check failed"
 def complaints(broker: ApacheBroker, *, empty: bool, killed: bool) -> list[str]:
     """Warnings and errors in the broker's log that nobody has explained.
 
-    `empty`: it found no files at its start. `killed`: who wrote before was killed, and may have left half a record.
+    `empty`: it found no files at its start. `killed`: it wrote last, was killed, and may have left half a record.
     """
     found = [
         f"{level.strip()} {text}"
