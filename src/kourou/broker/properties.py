@@ -271,6 +271,11 @@ def known() -> dict[str, tuple[str, str]]:
     return table
 
 
+def is_property(key: str) -> bool:
+    """Does any broker know this key?"""
+    return key in ACTED_ON or key in known()
+
+
 # ── Reading ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -318,7 +323,7 @@ def _check_kind(key: str, text: str) -> None:
 
 def unknown_keys(properties: Mapping[str, str]) -> list[str]:
     """Keys that no broker knows, for a warning. TLS keys have their own reader."""
-    return [key for key in properties if key not in ACTED_ON and key not in known() and not key.startswith("tls.")]
+    return [key for key in properties if not is_property(key) and not key.startswith("tls.")]
 
 
 def unused_keys(properties: Mapping[str, str]) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from kourou.broker.properties import Configuration, ProcessSettings, PropertyError, configure
+from kourou.broker.properties import Configuration, ProcessSettings, PropertyError, configure, is_property
 from kourou.broker.properties import unknown_keys as broker_unknown_keys
 from kourou.broker.properties import unused_keys as broker_unused_keys
 from kourou.broker.settings import BrokerSettings
@@ -15,6 +15,7 @@ from kourou.nameserver.settings import (
     SettingError,
     Settings,
     hot_properties,
+    is_setting,
     other_properties,
     unknown_keys,
     unused_keys,
@@ -70,8 +71,11 @@ async def run_all(
         bind_address=bind,
         listen_port=namesrv_port,
     )
-    settings = replace(_with(settings, hot_properties(last), kept), bind_address=bind, listen_port=namesrv_port)
-    given = {**(read_conf(config) if config else {}), **parse_assignments(assignments)}
+    assigned = parse_assignments(assignments)
+    given = {**(read_conf(config) if config else {}), **assigned}
+    of_name_server = {key: text for key, text in assigned.items() if is_setting(key) and not is_property(key)}
+    settings = _with(_with(settings, hot_properties(last), kept), of_name_server, None)
+    given = {key: text for key, text in given.items() if key not in of_name_server}
     defaults = Configuration(
         BrokerSettings(port=port), SMALL, ProcessSettings(bind_address=bind, store_root=str(root)), {}
     )

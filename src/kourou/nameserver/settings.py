@@ -114,6 +114,10 @@ def hot_properties(properties: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in properties.items() if _NAME_OF_KEY.get(key) in _HOT_NAMES}
 
 
+def is_setting(key: str) -> bool:
+    return key in _NAME_OF_KEY
+
+
 def other_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """Those that are no settings of a name server. A file that is written anew keeps them: TLS has its keys there."""
     return {key: value for key, value in properties.items() if key not in _NAME_OF_KEY}
