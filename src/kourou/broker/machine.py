@@ -22,6 +22,7 @@ from typing import assert_never
 import msgspec
 
 from kourou.broker.clients import Clients
+from kourou.broker.delays import DELAY_OFFSETS, Delays
 from kourou.broker.events import (
     Announced,
     Answered,
@@ -54,6 +55,7 @@ from kourou.broker.registration import Registration
 from kourou.broker.replies import Replies
 from kourou.broker.retry import Retry
 from kourou.broker.send import Send
+from kourou.broker.settings import Role
 from kourou.broker.stats import Stats
 from kourou.broker.topics import Topics
 from kourou.protocol.codes import CommandFlag, RequestCode, ResponseCode
@@ -69,7 +71,7 @@ log = logging.getLogger(__name__)
 _ONE_WAY = int(CommandFlag.ONE_WAY)
 _SYSTEM_ERROR = int(ResponseCode.SYSTEM_ERROR)
 
-TOPICS, GROUPS, OFFSETS = "topics", "groups", "offsets"
+TOPICS, GROUPS, OFFSETS, DELAYS = "topics", "groups", "offsets", "delays"
 
 Serve = Callable[[Asked], Command | None]
 """Serves a request: the answer, or None if it was given or will be."""
@@ -117,6 +119,16 @@ class Broker:
         self.send = Send(
             settings, self.topics, self.groups, self.puts, self.locks, self.stats, store_host, unique_id, chance
         )
+        delays_file = store.metadata(DELAY_OFFSETS)
+        keep.add(DELAYS, delays_file, lambda: self.delays.wrapper(), settings.delay_offsets_interval_ms)
+        self.delays = Delays(
+            store,
+            self.puts,
+            self.stats,
+            delays_file.load(),
+            lambda: keep.touch(DELAYS),
+            is_on=settings.role is not Role.SLAVE,
+        )
         self.retry = Retry(settings, store.reader, self.topics, self.groups, self.puts, self.stats, chance)
         self.replies = Replies(settings, self.clients, self.send, self.puts, self.stats, self.outbox)
         self.pull = Pull(
@@ -135,6 +147,9 @@ class Broker:
         )
         self.queries = Queries(store, self.outbox)
         self.registration = Registration(settings, self.topics, self.outbox)
+
+        if not store.report.clean:
+            self.offsets.keep_within(self._end_of)
 
         self._is_sync = store_settings.flush_mode is FlushMode.SYNC
         self._scan_ms = now_ms
@@ -177,6 +192,8 @@ class Broker:
             else:
                 ticked |= type(event) is Tick
                 self._happen(event, now_ms)
+        if ticked:
+            self.delays.deliver(now_ms)
         if self.puts.touched:
             self._publish(now_ms)
         if ticked:
@@ -198,9 +215,12 @@ class Broker:
             case Tick():
                 pass  # `step` does what is due
             case Done(job):
+                end = self.store.log.end
                 for token in self.store.finished(job, now_ms):
                     assert isinstance(token, Unsafe)
                     self.puts.now_safe(token)
+                if self.store.log.end < end:
+                    self._log_was_cut()
             case Saved(name, version, error):
                 self.keeping.saved(name, version, error, now_ms)
             case Answered(token, answer):
@@ -209,6 +229,18 @@ class Broker:
                 self.registration.announced(event, now_ms)
             case _:
                 assert_never(event)
+
+    def _log_was_cut(self) -> None:
+        """Messages that were seen are lost, and others will take their places: nobody may stand behind them."""
+        self.offsets.keep_within(self._end_of)
+        self.delays.log_was_cut(self.store.log.end)
+
+    def _end_of(self, topic: str, queue_id: int) -> int | None:
+        try:
+            return self.store.reader.offsets(topic, queue_id)[1]
+        except StoreError as error:
+            log.error("%s", error)
+            return None
 
     def _ask(self, asked: Asked) -> None:
         command = asked.command
@@ -264,8 +296,11 @@ class Broker:
             return
         if self.pull.polls.by_queue:
             self.pull.polls.wake([key for key in touched if key in self.pull.polls.by_queue], now_ms)
+        if self.puts.delayed:
+            self.delays.look(now_ms)
         if store.dispatched == store.log.end:
             touched.clear()
+            self.puts.delayed = False
 
     def _do_chores(self, now_ms: int) -> None:
         self.pull.polls.expire(now_ms)
@@ -286,7 +321,8 @@ class Broker:
 
     def wake_ms(self, now_ms: int) -> int:
         """When `Tick` is due at the latest, for what must not wait for the next regular one."""
-        return self.pull.polls.next_deadline_ms() or now_ms + 1_000
+        deadlines = self.pull.polls.next_deadline_ms(), self.delays.next_ms()
+        return min((at_ms for at_ms in deadlines if at_ms is not None), default=now_ms + 1_000)
 
     # ── Stopping ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -301,6 +337,11 @@ class Broker:
         self.pull.polls.expire_all()
         return self.outbox.take()
 
-    def keep_all(self) -> None:
+    def keep_all(self, now_ms: int) -> None:
         """Write the tables that have changed, in this thread. What can't be written is logged."""
+        try:
+            self.store.flush(now_ms)  # tables speak of what is safe
+        except (StoreError, OSError) as error:
+            log.error("the log can't be made safe: %s", error)
+        self.delays.settle()
         self.keeping.write_all()

@@ -88,6 +88,20 @@ class Offsets:
             del self._reset[name]
         return offset
 
+    def keep_within(self, end_of: Callable[[str, int], int | None]) -> None:
+        """A crash took messages that were consumed already: groups go on where the queues end now.
+
+        Otherwise they would pass over the messages that take those places.
+        """
+        for name, queues in self.table.items():
+            topic = name.partition("@")[0]
+            for queue_id, offset in queues.items():
+                end = end_of(topic, queue_id)
+                if end is not None and offset > end:
+                    log.warning("%s queue %d: committed to %d, and the queue ends at %d", name, queue_id, offset, end)
+                    queues[queue_id] = end
+                    self._touch()
+
     def copy(self, from_group: str, to_group: str, topic: str) -> None:
         """One group goes on where another one is."""
         self.table[f"{topic}@{to_group}"] = dict(self.table.get(f"{topic}@{from_group}", {}))

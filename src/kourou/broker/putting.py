@@ -58,6 +58,7 @@ class Puts:
         self.delay_ms = delay_table(settings.delay_levels)  # by level
         self.level_max = max(self.delay_ms, default=0)
         self.touched: set[tuple[str, int]] = set()  # queues that got messages which readers may not see yet
+        self.delayed = False  # some of them wait for their time
         self.waiting = 0  # answers that wait
 
     def check_load(self) -> None:
@@ -106,6 +107,7 @@ class Puts:
                 properties[Property.REAL_TOPIC] = message.topic
                 properties[Property.REAL_QUEUE_ID] = str(message.queue_id)
                 message.topic, message.queue_id = SCHEDULE_TOPIC, level - 1
+                self.delayed = True
             elif any(name in properties for name in TIMER_PROPERTIES):
                 raise Refused(
                     ResponseCode.SYSTEM_ERROR, "accurate timer message is not enabled, timerWheelEnable is false"

@@ -259,7 +259,7 @@ class BrokerProcess:
         self._writer.shutdown()
         for job in self._worker.close():
             self.machine.store.finished(job, now_ms())
-        self.machine.keep_all()
+        self.machine.keep_all(now_ms())
         self.machine.store.close(now_ms())
 
     async def _close_listeners(self, grace: float) -> None:

@@ -1,0 +1,379 @@
+"""Delay levels: messages that are delivered some time after they were sent.
+
+    sent with DELAY = level ─▶ SCHEDULE_TOPIC_XXXX, queue level - 1 ─▶ … its time has come … ─▶ a copy in its real topic
+
+All messages of a level wait equally long, so each queue is in the order of its due times, and only its first entry has
+to be looked at. Its due time stands where other queues have the hash of the tags. `next_ms` is the earliest one of all
+levels: the driver's timer fires then, to the millisecond.
+
+A step delivers a slice and not more: if a million messages are due at once, requests get their turn in between, and
+levels share the slice, so that none waits for another one.
+
+How far each level is, is kept in delayOffset.json. That file never says more than the disk has: a delivery counts once
+its copy is safe, otherwise a crash would lose the message. But then it says too little, and a crash would deliver twice
+what was delivered after the file was written. So each copy says where its original lies, in the field that other
+messages have for the offset of their half message, and the file says up to where in the log its offsets speak for:
+
+    delayOffset.json: offsets {3: 17}, deliveredTo P          the log: … P … copy of 17, copy of 18 … end
+
+At the start, what is behind P in the log is looked through for copies; each level goes on behind the last one found. A
+Java broker ignores both the field and the member, and delivers twice what it always would.
+
+Java: ScheduleMessageService.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from struct import Struct
+
+from kourou.broker.events import Refused
+from kourou.broker.names import HALF_TOPIC, SCHEDULE_TOPIC
+from kourou.broker.putting import Puts
+from kourou.broker.stats import Stats
+from kourou.protocol.bodies import DataVersion, DelayOffsetSerializeWrapper
+from kourou.protocol.codes import ResponseCode
+from kourou.protocol.errors import BodyError
+from kourou.protocol.properties import Property, number
+from kourou.protocol.record import RECORD_CRC_SIZE, Found, Scanner, StoredMessage, decode_record
+from kourou.store.commit_log import NewMessage
+from kourou.store.errors import StoreError
+from kourou.store.metadata import Kind
+from kourou.store.store import Store
+
+log = logging.getLogger(__name__)
+
+SLICE = 256
+"""How many messages one step delivers at most."""
+
+SLICE_BYTES = 1024 * 1024
+"""And how many bytes, unless a single one has more."""
+
+BATCH = 32
+RETRY_MS = 1_000
+"""How long to wait after the disk refused a delivery."""
+
+CLOCK_SLIP_MS = 60_000
+"""By how much the clock may have been set back for messages to wait for it; if it was more, they are due at once."""
+
+LOOKED_THROUGH_BYTES = 64 * 1024 * 1024
+"""How much log may lie behind what delayOffset.json speaks for before it is written again: a start looks through it."""
+
+_ENTRY = Struct(">qiq")
+_SCHEDULE = SCHEDULE_TOPIC.encode()
+_CRC_BEGIN = f"{Property.RECORD_CRC}\x01".encode()
+
+
+class DelayOffsets(DelayOffsetSerializeWrapper):
+    """How far the levels are, and up to which offset of the log that is the whole truth."""
+
+    delivered_to: int | None = None
+
+
+DELAY_OFFSETS = Kind("delayOffset.json", "offsets of delay levels", DelayOffsets)
+
+
+@dataclass(slots=True)
+class _Level:
+    """One level, or a queue that once was one."""
+
+    queue_id: int
+    delay_ms: int | None  # None: no such level is configured any more; what waits is delivered all the same
+    offset: int  # the next entry to deliver
+    safe: int  # entries before it were delivered, and a crash can't take it back
+    due_ms: int | None = None  # when the entry at `offset` is due; None: nothing waits
+    unsafe: deque[tuple[int, int, int]] = field(default_factory=deque)
+    """Deliveries that are not safe yet: from where to where their copies lie in the log, and the offset behind them."""
+
+    def settle(self, durable: int) -> bool:
+        """The log is safe up to here: is more delivered for good than before?"""
+        before = self.safe
+        while self.unsafe and self.unsafe[0][1] <= durable:
+            self.safe = self.unsafe.popleft()[2]
+        return self.safe != before
+
+
+class Delays:
+    """Delivers what is due."""
+
+    def __init__(
+        self,
+        store: Store,
+        puts: Puts,
+        stats: Stats,
+        kept: DelayOffsets | None,
+        touch: Callable[[], None],
+        *,
+        is_on: bool,
+    ) -> None:
+        """`touch` is called after each change, so that it is kept. `is_on`: a slave's are not, its master delivers.
+
+        Raises StoreError.
+        """
+        self._store = store
+        self._puts = puts
+        self._stats = stats
+        self._touch = touch
+        self._is_on = is_on
+        self._not_before_ms = 0
+        self._problem: str | None = None
+        self._spoken_for = 0  # what the file says last
+        self._version = DataVersion() if kept is None or kept.data_version is None else kept.data_version
+        offsets = {} if kept is None else kept.offset_table
+        queue_ids = {level - 1 for level in puts.delay_ms} | set(store.queues.of_topic(SCHEDULE_TOPIC))
+        self._levels = {
+            queue_id: _Level(queue_id, puts.delay_ms.get(queue_id + 1), offset, offset)
+            for queue_id in sorted(queue_ids)
+            for offset in (self._within(queue_id, offsets.get(queue_id + 1, 0)),)
+        }
+        if is_on:
+            if kept is not None and kept.delivered_to is not None:
+                self._find_copies(kept.delivered_to)
+            touch()
+
+    # ── What was delivered ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _within(self, queue_id: int, offset: int) -> int:
+        """An offset that the queue has, or will have next."""
+        start, end = self._store.reader.offsets(SCHEDULE_TOPIC, queue_id)
+        there = min(max(offset, start), end)
+        if there != offset:
+            log.warning(
+                "delay level %d goes on at offset %d, not %d: its queue goes from %d to %d",
+                queue_id + 1,
+                there,
+                offset,
+                start,
+                end,
+            )
+        return there
+
+    def _find_copies(self, begin: int) -> None:
+        """Levels go on behind the copies that the log has from here on."""
+        found = 0
+        for message in self._copies(begin):
+            original = self._store.reader.message_at(message.prepared_offset)
+            if (
+                original is None
+                or original.raw_topic != _SCHEDULE
+                or original.physical_offset > message.physical_offset
+            ):
+                continue
+            level = self._levels.get(original.queue_id)
+            if level is not None and original.queue_offset >= level.offset:
+                level.offset = level.safe = self._within(original.queue_id, original.queue_offset + 1)
+                found += 1
+        if found:
+            log.info("%d delayed messages were delivered before the end, and are not delivered again", found)
+
+    def _copies(self, begin: int) -> Iterator[StoredMessage]:
+        commit_log = self._store.log
+        size, at = commit_log.segments.file_size, max(begin, commit_log.start)
+        while at < commit_log.end:
+            base = at - at % size
+            buffer = commit_log.segments.file(at).buffer
+            scanner = Scanner(buffer, at - base, min(commit_log.end - base, size), base=base)
+            while scanner.step() == Found.RECORD:
+                if scanner.prepared_offset > 0 and scanner.topic != _SCHEDULE:
+                    yield scanner.message()
+            at = base + size
+
+    def offsets(self) -> dict[int, int]:
+        """How far each level is, by what is safe."""
+        durable = self._store.durable
+        for level in self._levels.values():
+            level.settle(durable)
+        return {level.queue_id + 1: level.safe for level in self._levels.values() if level.safe}
+
+    def wrapper(self) -> DelayOffsets:
+        """What is kept: deliveries that are safe, and up to where in the log these are all there are."""
+        offsets, durable = self.offsets(), self._store.durable
+        self._spoken_for = min((level.unsafe[0][0] for level in self._levels.values() if level.unsafe), default=durable)
+        self._version = DataVersion(
+            state_version=self._version.state_version,
+            timestamp=self._store.log.stored_ms,
+            counter=self._version.counter + 1,
+        )
+        return DelayOffsets(offset_table=offsets, data_version=self._version, delivered_to=self._spoken_for)
+
+    def settle(self) -> None:
+        """What has become safe may be kept."""
+        durable = self._store.durable
+        news = [level for level in self._levels.values() if level.unsafe and level.settle(durable)]
+        if news or durable - self._spoken_for > LOOKED_THROUGH_BYTES:
+            self._touch()
+
+    def log_was_cut(self, end: int) -> None:
+        """The log lost what is behind this offset, and with it perhaps copies, perhaps originals."""
+        lost_from = end
+        for level in self._levels.values():
+            while level.unsafe and level.unsafe[-1][1] > end:
+                begin, _, _ = level.unsafe.pop()
+                lost_from = min(lost_from, begin)
+                level.offset = level.unsafe[-1][2] if level.unsafe else level.safe
+            level.offset = self._within(level.queue_id, level.offset)
+            level.due_ms = None
+        self._find_copies(lost_from)  # some of a batch may be left
+
+    # ── What is due ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def next_ms(self) -> int | None:
+        """When something is to be delivered next; None: nothing waits."""
+        if not self._is_on:
+            return None
+        soonest = min((level.due_ms for level in self._levels.values() if level.due_ms is not None), default=None)
+        return None if soonest is None else max(soonest, self._not_before_ms)
+
+    def look(self, now_ms: int) -> None:
+        """Perhaps something waits where nothing did."""
+        for level in self._levels.values():
+            if level.due_ms is None:
+                level.due_ms = self._first_due_ms(level, now_ms)
+
+    def _first_due_ms(self, level: _Level, now_ms: int) -> int | None:
+        try:
+            queue = self._store.queues.get(SCHEDULE_TOPIC, level.queue_id)
+            if queue is None or queue.end <= level.offset:
+                return None
+            if level.offset < queue.start:
+                level.offset = self._within(level.queue_id, level.offset)
+            _, _, due_ms = queue.entry(level.offset)
+        except (OSError, StoreError) as error:
+            self._pause(f"queue {level.queue_id} of {SCHEDULE_TOPIC} can't be read: {error}", now_ms)
+            return now_ms
+        return _possible(due_ms, level.delay_ms, now_ms)
+
+    def _count_due(self, level: _Level, limit: int, now_ms: int) -> int:
+        """How many entries from the first one on are due."""
+        queue = self._store.queues.get(SCHEDULE_TOPIC, level.queue_id)
+        assert queue is not None
+        count = 0
+        for _, _, due_ms in _ENTRY.iter_unpack(queue.entries(level.offset, limit)):
+            if _possible(due_ms, level.delay_ms, now_ms) > now_ms:
+                break
+            count += 1
+        return count
+
+    # ── Delivering ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def deliver(self, now_ms: int) -> None:
+        """Deliver a slice of what is due."""
+        if not self._is_on:
+            return
+        self.settle()
+        self.look(now_ms)
+        due = [level for level in self._levels.values() if level.due_ms is not None and level.due_ms <= now_ms]
+        for level in due:
+            if now_ms < self._not_before_ms:
+                break
+            self._deliver_from(level, max(SLICE // len(due), 1), SLICE_BYTES // len(due), now_ms)
+
+    def _deliver_from(self, level: _Level, count: int, size: int, now_ms: int) -> None:
+        while count > 0 and size > 0 and level.due_ms is not None and level.due_ms <= now_ms:
+            begin, offset = self._store.log.end, level.offset
+            try:
+                done = self._deliver_batch(level, min(count, BATCH), now_ms)
+            except (OSError, StoreError) as error:
+                self._pause(f"queue {level.queue_id} of {SCHEDULE_TOPIC} can't be read: {error}", now_ms)
+                done = False
+            end = self._store.log.end
+            if end > begin:
+                level.unsafe.append((begin, end, level.offset))
+            elif level.offset != offset and not level.unsafe:  # only such as there is nothing of to deliver
+                level.safe = level.offset
+                self._touch()
+            if not done:
+                return
+            count -= level.offset - offset
+            size -= end - begin
+            level.due_ms = self._first_due_ms(level, now_ms)
+
+    def _deliver_batch(self, level: _Level, limit: int, now_ms: int) -> bool:
+        """Deliver some that are due; False if delivery has to pause."""
+        stop = level.offset + self._count_due(level, limit, now_ms)
+        result = self._store.reader.get(SCHEDULE_TOPIC, level.queue_id, level.offset, stop - level.offset)
+        if result.next_offset <= level.offset:
+            self._pause(f"entry {level.offset} of delay level {level.queue_id + 1} can't be read", now_ms)
+            return False
+        stop = min(stop, result.next_offset)
+        for record in result.records:
+            message = decode_record(record)
+            if message.queue_offset >= stop:
+                break
+            if message.queue_offset > level.offset:
+                self._gone(level, message.queue_offset)
+            if not self._deliver_one(message, now_ms):
+                return False
+            level.offset = message.queue_offset + 1
+        if level.offset < stop:
+            self._gone(level, stop)
+        return True
+
+    def _gone(self, level: _Level, upto: int) -> None:
+        log.error(
+            "delayed messages %d to %d of level %d are gone or damaged, and passed over",
+            level.offset,
+            upto - 1,
+            level.queue_id + 1,
+        )
+        level.offset = upto
+
+    def _deliver_one(self, original: StoredMessage, now_ms: int) -> bool:
+        """Put the copy into its real topic; False if the disk refuses it."""
+        properties = original.properties
+        topic = properties.get(Property.REAL_TOPIC)
+        try:
+            queue_id = number(properties, Property.REAL_QUEUE_ID)
+        except BodyError:
+            queue_id = None
+        if not topic or topic in (SCHEDULE_TOPIC, HALF_TOPIC) or queue_id is None or queue_id < 0:
+            log.error("a delayed message does not say where to, and is passed over: %.1000r", properties)
+            return True
+        try:
+            (stored,) = self._puts.put([_copy(original, topic, queue_id)], None, now_ms)
+        except Refused as refused:
+            if refused.code == ResponseCode.MESSAGE_ILLEGAL:  # by settings that have changed meanwhile
+                log.error("a delayed message can't be delivered, and is passed over: %s", refused.remark)
+                return True
+            self._pause(refused.remark, now_ms)
+            return False
+        except StoreError as error:
+            self._pause(str(error), now_ms)
+            return False
+        self._stats.put(topic, 1, stored.size)
+        if self._problem is not None:
+            self._problem = None
+            log.warning("delayed messages are delivered again")
+        return True
+
+    def _pause(self, problem: str, now_ms: int) -> None:
+        self._not_before_ms = now_ms + RETRY_MS
+        if self._problem != problem:
+            self._problem = problem
+            log.error("delayed messages wait: %s", problem)
+
+
+def _possible(due_ms: int, delay_ms: int | None, now_ms: int) -> int:
+    """When an entry is due: as it says, unless that is later than it can be, for the clock was set back."""
+    if delay_ms is not None and due_ms > now_ms + delay_ms + CLOCK_SLIP_MS:
+        return now_ms
+    return due_ms
+
+
+def _copy(original: StoredMessage, topic: str, queue_id: int) -> NewMessage:
+    properties = bytes(original.raw_properties)
+    if properties[-RECORD_CRC_SIZE:].startswith(_CRC_BEGIN):  # of the original record
+        properties = properties[:-RECORD_CRC_SIZE]
+    return NewMessage(
+        topic=topic,
+        queue_id=queue_id,
+        body=bytes(original.body),
+        properties=properties,
+        born_ms=original.born_ms,
+        born_host=original.born_host,
+        flag=original.flag,
+        sys_flag=original.sys_flag,
+        reconsume_times=original.reconsume_times,
+        prepared_offset=original.physical_offset,
+    )
