@@ -121,6 +121,9 @@ class Disk(Protocol):
     def used_ratio(self, folder: Path) -> float:
         """How full the disk with this folder is: 0.0 to 1.0."""
 
+    def space(self, folder: Path) -> tuple[int, int]:
+        """How many bytes that disk has in all, and how many of them are free."""
+
     def lock(self, path: Path) -> Lock:
         """Hold a lock file. Raises StoreInUseError if somebody else does."""
 
@@ -368,6 +371,10 @@ class RealDisk:
         stat = os.statvfs(folder)
         usable = stat.f_blocks - stat.f_bfree + stat.f_bavail
         return (stat.f_blocks - stat.f_bfree) / usable if usable else 0.0
+
+    def space(self, folder: Path) -> tuple[int, int]:
+        stat = os.statvfs(folder)
+        return stat.f_blocks * stat.f_frsize, stat.f_bfree * stat.f_frsize
 
     def lock(self, path: Path) -> Lock:
         _make_folder(path.parent)

@@ -99,7 +99,11 @@ class Store:
             lambda time_ms: int(file_time(time_ms)[8:10]),  # yyyyMMddHH…
         )
         self._dispatcher = Dispatcher(
-            self.queues.by_bytes, self.index, delay_table(settings.delay_levels), sealed=settings.record_crc
+            self.queues.by_bytes,
+            self.index,
+            delay_table(settings.delay_levels),
+            sealed=settings.record_crc,
+            extend=self.queues.extensions.extend if settings.queue_ext_enabled else None,
         )
         self._appender = Appender(self.log, self.queues.ensure, record_crc=settings.record_crc)
         self.dispatched = 0  # readers see what is before it
@@ -417,8 +421,7 @@ class Store:
         self._waiters.cut(end)
         self.dispatched = min(self.dispatched, end)
         self._dirty_since = min(self._dirty_since, end)
-        for queue in self.queues.opened():
-            queue.truncate(end)
+        self.queues.truncate(end)
         if self.index is not None:
             self.index.truncate(end)
 
@@ -499,6 +502,16 @@ class Store:
         """Why nothing may be written now: the disk is too full, or failed. None if writing goes on."""
         return self._cleaner.refusal or self.log.failed
 
+    def used_ratios(self) -> tuple[float, float]:
+        """How full the disks with the log and with the queues are: 0.0 to 1.0 each. Raises OSError."""
+        root = self._paths.root
+        log_folder = self._paths.commit_log if len(self.log.segments) else root
+        return self._disk.used_ratio(log_folder), self._disk.used_ratio(root)
+
+    def space(self) -> tuple[int, int]:
+        """How many bytes the disk with the store has in all, and how many are free. Raises OSError."""
+        return self._disk.space(self._paths.root)
+
     def remove_expired(self) -> None:
         """Remove expired segments now, whatever the hour (DELETE_EXPIRED_COMMITLOG)."""
         self._cleaner.request()
@@ -509,8 +522,7 @@ class Store:
         What was appended and is not dispatched yet will make a queue of that name again.
         """
         removed = self._remove_queues([(topic, queue_id) for queue_id in self.queues.of_topic(topic)])
-        if topic in self._disk.folders(self._paths.queues_ext):
-            self._disk.remove_folder(self._paths.queues_ext / topic)
+        self._disk.remove_folder(self._paths.queues_ext / topic)
         return removed
 
     def remove_unused_topics(self, used: Container[str]) -> list[str]:

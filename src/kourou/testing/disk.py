@@ -466,6 +466,11 @@ class SimulatedDisk:
             raise _error(errno.ENOENT, folder)
         return self.used_bytes / self.capacity if self.capacity else 0.0
 
+    def space(self, folder: Path) -> tuple[int, int]:
+        self._look("list", folder)
+        total = self.capacity or 2**40
+        return total, max(total - self.used_bytes, 0)
+
     def lock(self, path: Path) -> Lock:
         self._look("open", path)
         if self.read_only:
