@@ -11,8 +11,9 @@ levels share the slice, so that none waits for another one.
 
 How far each level is, is kept in delayOffset.json. That file never says more than the disk has: a delivery counts once
 its copy is safe, otherwise a crash would lose the message. But then it says too little, and a crash would deliver twice
-what was delivered after the file was written. So each copy says where its original lies, in the field that other
-messages have for the offset of their half message, and the file says up to where in the log its offsets speak for:
+what was delivered after the file was written. So each copy says where its original lies, in the field that commits
+have for the offset of their half message (`~offset`, which is negative and so never one of theirs), and the file says up
+to where in the log its offsets speak for:
 
     delayOffset.json: offsets {3: 17}, deliveredTo P          the log: … P … copy of 17, copy of 18 … end
 
@@ -153,7 +154,7 @@ class Delays:
         """Levels go on behind the copies that the log has from here on."""
         found = 0
         for message in self._copies(begin):
-            original = self._store.reader.message_at(message.prepared_offset)
+            original = self._store.reader.message_at(~message.prepared_offset)
             if (
                 original is None
                 or original.raw_topic != _SCHEDULE
@@ -175,7 +176,7 @@ class Delays:
             buffer = commit_log.segments.file(at).buffer
             scanner = Scanner(buffer, at - base, min(commit_log.end - base, size), base=base)
             while scanner.step() == Found.RECORD:
-                if scanner.prepared_offset > 0 and scanner.topic != _SCHEDULE:
+                if scanner.prepared_offset < 0:
                     yield scanner.message()
             at = base + size
 
@@ -375,5 +376,5 @@ def _copy(original: StoredMessage, topic: str, queue_id: int) -> NewMessage:
         flag=original.flag,
         sys_flag=original.sys_flag,
         reconsume_times=original.reconsume_times,
-        prepared_offset=original.physical_offset,
+        prepared_offset=~original.physical_offset,
     )

@@ -1,0 +1,247 @@
+"""A broker in memory: the machine that is shipped, on a simulated disk, with a clock that a test moves.
+
+    world = SimulatedBroker()
+    client = world.connect()
+    answer = client.ask(Command(…))          a request, and what the broker answers at once
+    world.pass_time(10_000)                  ten seconds, with all ticks that a driver would give
+    world = world.crash()                    power cut: the next broker on what is left of the disk
+
+What a driver would do in other threads (jobs of the store, writing tables) is done after each step. With `lazy`, it
+waits in `undone` until somebody says `work`, in whatever order a simulation likes.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+
+import msgspec
+
+from kourou.broker.events import (
+    Announce,
+    Answered,
+    Ask,
+    Close,
+    Done,
+    Effect,
+    Event,
+    Gone,
+    Peer,
+    Reply,
+    ReplyParts,
+    Requests,
+    Run,
+    Save,
+    Saved,
+    Tell,
+    Tick,
+)
+from kourou.broker.machine import Broker
+from kourou.broker.properties import Configuration, ProcessSettings
+from kourou.broker.settings import BrokerSettings
+from kourou.protocol.command import Command
+from kourou.protocol.hosts import encode_host
+from kourou.store.settings import StoreSettings
+from kourou.store.store import Store
+from kourou.testing.disk import SimulatedDisk
+
+ROOT = Path("/store")
+BEGIN_MS = 1_700_000_000_000
+TICK_MS = 100
+MEMORY_BYTES = 1024**3
+
+SMALL_STORE = StoreSettings(
+    commit_log_file_size=64 * 1024,
+    queue_file_entries=200,
+    index_slots=64,
+    index_entries=256,
+    max_body_size=32 * 1024,
+    flush_least_pages=0,
+    queue_flush_least_pages=0,
+)
+
+
+class SimulatedClient:
+    """One connection to a simulated broker, and all that came over it."""
+
+    def __init__(self, world: "SimulatedBroker", address: str) -> None:
+        self._world = world
+        self.peer = Peer(address, encode_host(address), self)
+        self.answers: dict[int, Command] = {}  # by opaque
+        self.told: list[Command] = []  # one-way commands of the broker
+        self.asked: list[Ask] = []  # its requests, which `answer` answers
+        self.closed: str | None = None  # why the broker ended the connection
+        self._opaque = 0
+
+    def send(self, *commands: Command) -> list[int]:
+        """Send requests in one read; by the numbers that are returned, `answers` has what came back."""
+        numbered: list[Command] = []
+        for command in commands:
+            self._opaque += 1
+            numbered.append(msgspec.structs.replace(command, opaque=self._opaque))
+        self._world.step(Requests(self.peer, numbered))
+        return [command.opaque for command in numbered]
+
+    def ask(self, command: Command) -> Command:
+        """Send a request that is answered at once."""
+        (number,) = self.send(command)
+        assert number in self.answers, f"request {command.code} is not answered yet"
+        return self.answers.pop(number)
+
+    def answer(self, ask: Ask, code: int = 0, remark: str | None = None) -> None:
+        """Answer a request of the broker."""
+        self.asked.remove(ask)
+        self._world.step(Answered(ask.token, ask.command.answer(code, remark)))
+
+    def close(self) -> None:
+        """The connection is lost. What the broker asks has no answer any more."""
+        self._world.clients.remove(self)
+        lost, self.asked = self.asked, []
+        self._world.step(Gone(self.peer), *(Answered(ask.token, None) for ask in lost))
+
+
+class SimulatedBroker:
+    """A broker and its world."""
+
+    def __init__(
+        self,
+        disk: SimulatedDisk | None = None,
+        settings: BrokerSettings | None = None,
+        store_settings: StoreSettings = SMALL_STORE,
+        *,
+        now_ms: int = BEGIN_MS,
+        lazy: bool = False,
+        chance: Random | None = None,
+    ) -> None:
+        self.disk = disk or SimulatedDisk(Random(1))
+        self.settings = settings or BrokerSettings()
+        self.store_settings = store_settings
+        self.now_ms = now_ms
+        self.lazy = lazy
+        self.chance = chance or Random(1)
+        self.clients: list[SimulatedClient] = []
+        self.undone: deque[Run | Save] = deque()
+        self.announced: list[Command] = []
+        self._ids = 0
+        self._ports = 40_000
+        store_host = encode_host(self.settings.address)
+        self.store = Store.open(
+            ROOT, store_settings, store_host=store_host, now_ms=now_ms, file_time=_file_time, disk=self.disk
+        )
+        self.machine = Broker(
+            Configuration(self.settings, store_settings, ProcessSettings(), {}),
+            self.store,
+            store_host,
+            now_ms=now_ms,
+            memory_bytes=MEMORY_BYTES,
+            unique_id=self._unique_id,
+            chance=self.chance,
+        )
+        self.step(Tick())
+
+    def _unique_id(self, now_ms: int) -> str:
+        self._ids += 1
+        return f"{now_ms:024X}{self._ids:08X}"
+
+    # ── What happens ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def connect(self, address: str | None = None) -> SimulatedClient:
+        self._ports += 1
+        client = SimulatedClient(self, address or f"127.0.0.1:{self._ports}")
+        self.clients.append(client)
+        return client
+
+    def step(self, *events: Event) -> None:
+        """Something happens now."""
+        self._perform(self.machine.step(list(events), self.now_ms))
+        if not self.lazy:
+            self.work()
+
+    def tick(self, ms: int = 0) -> None:
+        """Time passes, and the driver's timer fires once."""
+        self.now_ms += ms
+        self.disk.now_ms = self.now_ms
+        self.step(Tick())
+
+    def pass_time(self, ms: int, each: Callable[[], None] | None = None) -> None:
+        """Time passes, with all ticks that there would be meanwhile; `each` is called after each of them."""
+        until_ms = self.now_ms + ms
+        while self.now_ms < until_ms:
+            wake_ms = min(self.machine.wake_ms(self.now_ms), self.now_ms + TICK_MS, until_ms)
+            self.tick(max(wake_ms - self.now_ms, 1))
+            if each is not None:
+                each()
+
+    def work(self, *, choose: Callable[[int], int] = lambda _: 0, limit: int | None = None) -> None:
+        """Do what other threads would do, until nothing is left or so much was done."""
+        while self.undone and limit != 0:
+            at = choose(len(self.undone))
+            work = self.undone[at]
+            del self.undone[at]
+            self._perform(self.machine.step([_done(work)], self.now_ms))
+            limit = None if limit is None else limit - 1
+
+    def _perform(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Reply(peer, command):
+                    peer.link.answers[command.opaque] = command
+                case ReplyParts(peer, command, parts, _):
+                    body = b"".join(parts)
+                    peer.link.answers[command.opaque] = msgspec.structs.replace(command, body=body)
+                case Tell(peer, command):
+                    peer.link.told.append(command)
+                case Ask(peer):
+                    self._ask(peer.link, effect)
+                case Close(peer, reason):
+                    peer.link.closed = reason
+                case Run() | Save():
+                    self.undone.append(effect)
+                case Announce(command):
+                    self.announced.append(command)
+
+    def _ask(self, client: SimulatedClient, ask: Ask) -> None:
+        if client in self.clients:
+            client.asked.append(ask)
+        else:
+            self._perform(self.machine.step([Answered(ask.token, None)], self.now_ms))
+
+    # ── Ends ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def stop(self) -> "SimulatedBroker":
+        """A clean stop, as the driver does it, and a new start."""
+        self._perform(self.machine.leave(self.now_ms))
+        self._perform(self.machine.release_pulls())
+        self.work()
+        self.machine.keep_all(self.now_ms)
+        self.store.close(self.now_ms)
+        return self._next(self.disk)
+
+    def kill(self) -> "SimulatedBroker":
+        """The process is gone, what it has written is not; and a new start."""
+        return self._next(self.disk.kill())
+
+    def crash(self) -> "SimulatedBroker":
+        """A power cut takes what was not safe; and a new start."""
+        return self._next(self.disk.crash())
+
+    def _next(self, disk: SimulatedDisk) -> "SimulatedBroker":
+        return SimulatedBroker(
+            disk, self.settings, self.store_settings, now_ms=self.now_ms, lazy=self.lazy, chance=self.chance
+        )
+
+
+def _done(work: Run | Save) -> Event:
+    if isinstance(work, Run):
+        work.job.run()
+        return Done(work.job)
+    try:
+        work.file.write(work.content)
+    except OSError as error:
+        return Saved(work.name, work.version, str(error))
+    return Saved(work.name, work.version)
+
+
+def _file_time(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y%m%d%H%M%S%f")[:17]
