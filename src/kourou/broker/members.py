@@ -136,20 +136,23 @@ class Members:
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         offset = self._offsets.get(group, topic, queue_id)
         if offset < 0:
-            start, _ = self._store.reader.offsets(topic, queue_id)
-            if header.set_zero_if_not_found is False or start > 0 or not self._first_is_recent(topic, queue_id):
+            if header.set_zero_if_not_found is False:
                 raise Refused(
-                    ResponseCode.QUERY_NOT_FOUND, "Not found, there is no offset in the broker, maybe a new group"
+                    ResponseCode.QUERY_NOT_FOUND, "Not found, do not set to zero, maybe this group boot first"
+                )
+            if not self._first_is_recent(topic, queue_id):
+                raise Refused(
+                    ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
                 )
             offset = 0
         return asked.command.answer(ext={"offset": str(offset)})
 
     def _first_is_recent(self, topic: str, queue_id: int) -> bool:
-        """Is the first message of a queue near the end of the log? One that is not there at all counts as that."""
+        """Is the very first message of a queue there, and near the end of the log?"""
         queue = self._store.queues.get(topic, queue_id)
-        if queue is None or queue.end <= queue.start:
-            return True
-        physical, _, _ = queue.entry(queue.start)
+        if queue is None or queue.start > 0 or queue.end <= 0:
+            return False
+        physical, _, _ = queue.entry(0)
         return self._store.log.end - physical <= self._memory_window
 
     # ── Locks ─────────────────────────────────────────────────────────────────────────────────────────────────────
