@@ -21,6 +21,7 @@ from typing import assert_never
 
 import msgspec
 
+from kourou.broker.admin.table import admin_requests
 from kourou.broker.clients import Clients
 from kourou.broker.delays import DELAY_OFFSETS, Delays
 from kourou.broker.events import (
@@ -90,8 +91,12 @@ class Broker:
         memory_bytes: int,
         unique_id: Callable[[int], str],
         chance: random.Random,
+        local_day: Callable[[int], object] = lambda now_ms: now_ms // 86_400_000,
     ) -> None:
-        """Raises BadStoreError, OSError: the tables can't be read."""
+        """`local_day` names the day of a time where the broker is.
+
+        Raises BadStoreError, OSError: the tables can't be read.
+        """
         settings, store_settings = configuration.broker, configuration.store
         self.configuration = configuration
         self.settings = settings
@@ -112,7 +117,7 @@ class Broker:
         keep.add(GROUPS, groups_file, self.groups.wrapper)
         keep.add(OFFSETS, offsets_file, self.offsets.wrapper, settings.offsets_interval_ms)
 
-        self.stats = Stats()
+        self.stats = Stats(self.topics.is_system, now_ms, local_day)
         self.locks = QueueLocks(settings.lock_time_ms)
         self.clients = Clients(self.outbox)
         self.puts = Puts(store, store_settings, self.outbox, settings.waiting_sends_max)
@@ -177,6 +182,20 @@ class Broker:
             RequestCode.GET_MAX_OFFSET: self.queries.max_offset,
             RequestCode.GET_MIN_OFFSET: self.queries.min_offset,
             RequestCode.GET_EARLIEST_MSG_STORETIME: self.queries.earliest_time,
+            **admin_requests(
+                configuration,
+                store,
+                self.topics,
+                self.groups,
+                self.clients,
+                self.offsets,
+                self.delays,
+                self.stats,
+                self.puts,
+                self.pull.polls,
+                self.outbox,
+                now_ms,
+            ),
         }
 
     # ── Stepping ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -258,7 +277,7 @@ class Broker:
                 answer = command.answer(refused.code, refused.remark, refused.ext)
             except ProtocolError as error:
                 answer = command.answer(_SYSTEM_ERROR, str(error))
-            except StoreError as error:
+            except (StoreError, OSError) as error:
                 log.error("request %d failed peer=%s: %s", command.code, asked.peer.address, error)
                 answer = command.answer(_SYSTEM_ERROR, str(error))
         if answer is not None and not command.flag & _ONE_WAY:
@@ -304,6 +323,7 @@ class Broker:
 
     def _do_chores(self, now_ms: int) -> None:
         self.pull.polls.expire(now_ms)
+        self.stats.step(now_ms)
         for token in self.store.late(now_ms):
             assert isinstance(token, Unsafe)
             self.puts.now_late(token)

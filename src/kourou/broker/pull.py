@@ -179,7 +179,7 @@ class Pull:
     # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _read(self, header: headers.PullMessage, offset: int, wants: frozenset[int] | None) -> GetResult:
-        return self._store.reader.get(
+        result = self._store.reader.get(
             header.topic,
             header.queue_id,
             offset,
@@ -187,6 +187,9 @@ class Pull:
             accepts=None if wants is None else wants.__contains__,
             max_size=header.max_msg_bytes if header.max_msg_bytes and header.max_msg_bytes > 0 else None,
         )
+        if result.status is not GetStatus.FOUND:
+            self._stats.missed += 1
+        return result
 
     def _reset_to(self, header: headers.PullMessage, offset: int) -> GetResult:
         start, end = self._store.reader.offsets(header.topic, header.queue_id)

@@ -221,6 +221,7 @@ class BrokerProcess:
                 memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
                 unique_id=UniqueIdClock(settings.ip),
                 chance=random.Random(secrets.randbits(64)),
+                local_day=lambda time_ms: file_time(time_ms)[:8],  # yyyyMMdd
             )
         except OSError as error:
             store.abandon()

@@ -1,0 +1,104 @@
+"""The broker's settings by request, and housekeeping.
+
+Only properties that can do no harm change (`kourou.broker.properties.HOT`). A change holds until the broker stops;
+broker.conf is the operator's and stays as it is.
+
+Java: AdminBrokerProcessor: updateBrokerConfig, getBrokerConfig, cleanExpiredConsumeQueue, cleanUnusedTopic.
+"""
+
+import logging
+
+from kourou.broker import names
+from kourou.broker.events import Asked, Refused
+from kourou.broker.properties import (
+    Configuration,
+    GuardedPropertyError,
+    PropertyError,
+    apply,
+    change,
+    to_properties,
+)
+from kourou.broker.topics import Topics, next_version
+from kourou.protocol import conf_text
+from kourou.protocol.bodies import DataVersion
+from kourou.protocol.codes import ResponseCode
+from kourou.protocol.command import Command
+from kourou.store.store import Store
+
+log = logging.getLogger(__name__)
+
+
+class ConfigRequests:
+    """Serves requests about settings and files."""
+
+    def __init__(self, configuration: Configuration, topics: Topics, store: Store, now_ms: int) -> None:
+        self._configuration = configuration
+        self._settings = configuration.broker  # the one that all parts share
+        self._topics = topics
+        self._store = store
+        self._version = DataVersion(timestamp=now_ms)
+
+    def show(self, asked: Asked) -> Command:
+        """GET_BROKER_CONFIG: all properties."""
+        text = conf_text.dumps(to_properties(self._configuration))
+        return asked.command.answer(ext={"version": self._version.encode().decode()}, body=text.encode())
+
+    def update(self, asked: Asked) -> Command:
+        """UPDATE_BROKER_CONFIG: all of the changes, or none."""
+        properties = self._properties(asked.command.body)
+        try:
+            changed = change(self._configuration, properties)
+        except GuardedPropertyError as error:
+            raise Refused(ResponseCode.NO_PERMISSION, f"Can not update config in black list. {error}") from None
+        except PropertyError as error:
+            raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from None
+        had = self._settings.permission
+        apply(self._settings, changed.broker)
+        self._configuration = Configuration(self._settings, changed.store, changed.process, changed.given)
+        self._version = next_version(self._version, asked.now_ms)
+        log.info("settings changed %s peer=%s", properties, asked.peer.address)
+        if self._settings.permission != had:
+            self._topics.version = next_version(self._topics.version, asked.now_ms)
+            self._topics.changed.update(self._topics.table)  # the next registration tells of all of them
+        return asked.command.answer()
+
+    def _properties(self, body: bytes) -> dict[str, str]:
+        try:
+            return conf_text.loads(body.decode())
+        except UnicodeDecodeError:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "the properties are not UTF-8") from None
+
+    # ── Housekeeping ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def remove_expired_queues(self, asked: Asked) -> Command:
+        """CLEAN_EXPIRED_CONSUMEQUEUE: queues whose messages are all gone."""
+        try:
+            count = self._store.remove_expired_queues(keep=(names.SCHEDULE_TOPIC,))
+        except OSError as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"queues can't be removed: {error}") from None
+        log.info("expired queues removed count=%d peer=%s", count, asked.peer.address)
+        return asked.command.answer()
+
+    def remove_unused_topics(self, asked: Asked) -> Command:
+        """CLEAN_UNUSED_TOPIC: queues of topics that there are no more."""
+        try:
+            removed = self._store.remove_unused_topics(_Used(self._topics))
+        except OSError as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"queues can't be removed: {error}") from None
+        log.info("queues of unused topics removed topics=%s peer=%s", removed, asked.peer.address)
+        return asked.command.answer()
+
+    def remove_expired_segments(self, asked: Asked) -> Command:
+        """DELETE_EXPIRED_COMMITLOG: now, and not at the hour for it."""
+        self._store.remove_expired()
+        return asked.command.answer()
+
+
+class _Used:
+    """Names of topics that are in use: those that there are, and the system's own."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and (name in self._topics.table or self._topics.is_system(name))

@@ -1,0 +1,198 @@
+"""Offsets by request: groups set back or forward, offsets copied and shown.
+
+There are two ways to set a group to another place. The broker's own: it notes the offset, and the next pull of each
+queue is told to go on from there; that also works while the group is not connected. The older one
+(useServerSideResetOffset=false): connected consumers are pushed the new offsets, and commit them themselves.
+
+Java: AdminBrokerProcessor.resetOffset, Broker2Client.resetOffset, ConsumerOffsetManager.
+"""
+
+import logging
+from collections.abc import Callable
+
+from kourou.broker.clients import Clients
+from kourou.broker.events import Asked, Outbox, Refused, Tell
+from kourou.broker.groups import Groups
+from kourou.broker.offsets import Offsets
+from kourou.broker.settings import BrokerSettings, Role
+from kourou.broker.topics import Topics
+from kourou.protocol import bodies, headers
+from kourou.protocol.bodies import TopicConfig
+from kourou.protocol.codes import CommandFlag, RequestCode, ResponseCode
+from kourou.protocol.command import Command
+from kourou.protocol.message import MessageQueue
+from kourou.store.consume_queue import Boundary
+from kourou.store.reading import Reader
+
+log = logging.getLogger(__name__)
+
+_ONE_WAY = int(CommandFlag.ONE_WAY)
+_NEVER = 2**63 - 1
+
+
+class OffsetRequests:
+    """Serves requests about offsets."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        reader: Reader,
+        topics: Topics,
+        groups: Groups,
+        clients: Clients,
+        offsets: Offsets,
+        outbox: Outbox,
+        delay_offsets: Callable[[], bytes],
+    ) -> None:
+        """`delay_offsets` gives how far the delay levels are, as JSON."""
+        self._settings = settings
+        self._reader = reader
+        self._topics = topics
+        self._groups = groups
+        self._clients = clients
+        self._offsets = offsets
+        self._outbox = outbox
+        self._delay_offsets = delay_offsets
+
+    # ── Setting ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def reset(self, asked: Asked) -> Command:
+        """INVOKE_BROKER_TO_RESET_OFFSET: a group goes on from a time, or in one queue from an offset."""
+        header = headers.InvokeBrokerToResetOffset.decode(asked.command.ext)
+        if self._settings.server_side_reset:
+            table = self._reset_here(header)
+        else:
+            table = self._reset_at_clients(header, asked)
+        log.info(
+            "offsets reset group=%s topic=%s time=%d queues=%d peer=%s",
+            header.group,
+            header.topic,
+            header.timestamp,
+            len(table),
+            asked.peer.address,
+        )
+        body = bodies.ResetOffsetBody(offset_table={self._queue(header.topic, n): at for n, at in table.items()})
+        return asked.command.answer(body=body.encode())
+
+    def _reset_here(self, header: headers.InvokeBrokerToResetOffset) -> dict[int, int]:
+        name, group = header.topic, header.group
+        if self._settings.role is Role.SLAVE:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "Can not reset offset in slave broker")
+        topic = self._topics.get(name)
+        if topic is None:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {name} does not exist")
+        if self._groups.get(group) is None:
+            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist")
+        if header.queue_id < 0:
+            table = {n: self._offset_at(name, n, header.timestamp) for n in range(topic.read_queue_nums)}
+        else:
+            self._check_queue(topic, header.queue_id)
+            table = {header.queue_id: self._target(header)}
+        if not table:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "No queues to reset.")
+        for queue_id, offset in table.items():
+            self._offsets.reset(group, name, queue_id, offset)
+        return table
+
+    def _check_queue(self, topic: TopicConfig, queue_id: int) -> None:
+        if queue_id >= max(topic.read_queue_nums, topic.write_queue_nums):
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"Topic {topic.topic_name} has no queue {queue_id}")
+
+    def _target(self, header: headers.InvokeBrokerToResetOffset) -> int:
+        if header.offset is None or header.offset == -1:
+            return self._offset_at(header.topic, header.queue_id, header.timestamp)
+        start, end = self._reader.offsets(header.topic, header.queue_id)
+        if not start <= header.offset <= end:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"Target offset {header.offset} not in consume queue range [{start}-{end}]"
+            )
+        return header.offset
+
+    def _offset_at(self, topic: str, queue_id: int, time_ms: int) -> int:
+        """Of the first message stored then or later; a time before all times stands for the end of the queue."""
+        if time_ms < 0:
+            return self._reader.offsets(topic, queue_id)[1]
+        return max(self._reader.offset_by_time(topic, queue_id, time_ms, Boundary.LOWER), 0)
+
+    def _reset_at_clients(self, header: headers.InvokeBrokerToResetOffset, asked: Asked) -> dict[int, int]:
+        name, group = header.topic, header.group
+        topic = self._topics.get(name)
+        if topic is None:
+            raise Refused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"[reset-offset] reset offset failed, no topic in this broker. topic={name}",
+            )
+        table: dict[int, int] = {}
+        for queue_id in range(topic.write_queue_nums):
+            consumed = self._offsets.get(group, name, queue_id)
+            if consumed == -1:
+                raise Refused(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{group}> not exist")
+            offset = self._offset_at(name, queue_id, header.timestamp)
+            table[queue_id] = offset if header.is_force or offset < consumed else consumed
+        members = self._clients.group(group)
+        if members is None:
+            raise Refused(
+                ResponseCode.CONSUMER_NOT_ONLINE,
+                f"Consumer not online, so can not reset offset, Group: {group} Topic: {name} "
+                f"Timestamp: {header.timestamp}",
+            )
+        body = self._push_body(name, table, for_c=asked.command.language == "CPP")
+        ext = headers.ResetConsumerClientOffset(
+            topic=name, group=group, timestamp=header.timestamp, is_force=header.is_force
+        ).encode()
+        for peer in members.clients:
+            command = Command(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, flag=_ONE_WAY, ext=ext, body=body)
+            self._outbox.put(Tell(peer, command))
+        return table
+
+    def _push_body(self, topic: str, table: dict[int, int], *, for_c: bool) -> bytes:
+        if for_c:
+            queues = [
+                bodies.MessageQueueForC(topic=topic, broker_name=self._settings.name, queue_id=n, offset=at)
+                for n, at in table.items()
+            ]
+            return bodies.ResetOffsetBodyForC(offset_table=queues).encode()
+        return bodies.ResetOffsetBody(offset_table={self._queue(topic, n): at for n, at in table.items()}).encode()
+
+    def _queue(self, topic: str, queue_id: int) -> MessageQueue:
+        return MessageQueue(topic, self._settings.name, queue_id)
+
+    def clone(self, asked: Asked) -> Command:
+        """CLONE_GROUP_OFFSET: a group goes on where another one is, in one topic or in all."""
+        header = headers.CloneGroupOffset.decode(asked.command.ext)
+        source = header.src_group
+        topics = {header.topic} if header.topic and header.topic.strip() else self._offsets.topics_of(source)
+        members = self._clients.group(source)
+        for topic in topics:
+            if self._topics.get(topic) is None or not self._offsets.of_topic(source, topic):
+                continue
+            subscribed = members.subscriptions if members is not None and not header.offline else {}
+            if subscribed and topic not in subscribed:
+                continue
+            self._offsets.copy(source, header.dest_group, topic)
+        return asked.command.answer()
+
+    # ── Showing ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def correction(self, asked: Asked) -> Command:
+        """QUERY_CORRECTION_OFFSET: the smallest offset of a topic's groups, for each queue."""
+        header = headers.QueryCorrectionOffset.decode(asked.command.ext)
+        topic = header.topic
+        left_out = set((header.filter_groups or "").split(","))
+        smallest: dict[int, int] = {}
+        for group in self._offsets.groups_of(topic) - left_out:
+            for queue_id, offset in self._offsets.of_topic(group, topic).items():
+                if offset >= self._reader.offsets(topic, queue_id)[0]:
+                    smallest[queue_id] = min(offset, smallest.get(queue_id, _NEVER))
+        for queue_id, offset in self._offsets.of_topic(header.compare_group, topic).items():
+            if smallest.get(queue_id, _NEVER) > offset:
+                smallest[queue_id] = _NEVER
+        return asked.command.answer(body=bodies.QueryCorrectionOffsetBody(correction_offsets=smallest).encode())
+
+    def show_all(self, asked: Asked) -> Command:
+        """GET_ALL_CONSUMER_OFFSET: the whole table, for slaves."""
+        return asked.command.answer(body=self._offsets.wrapper().encode())
+
+    def show_delays(self, asked: Asked) -> Command:
+        """GET_ALL_DELAY_OFFSET: how far the delay levels are, for slaves."""
+        return asked.command.answer(body=self._delay_offsets())

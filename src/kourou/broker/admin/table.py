@@ -1,0 +1,96 @@
+"""Request code to the function that serves it, for all that operators ask."""
+
+from collections.abc import Callable
+
+from kourou.broker.admin.clients import ClientRequests
+from kourou.broker.admin.config import ConfigRequests
+from kourou.broker.admin.entries import EntryRequests
+from kourou.broker.admin.groups import GroupRequests
+from kourou.broker.admin.offsets import OffsetRequests
+from kourou.broker.admin.progress import ProgressRequests
+from kourou.broker.admin.runtime import RuntimeRequests
+from kourou.broker.admin.topics import TopicRequests
+from kourou.broker.clients import Clients
+from kourou.broker.delays import Delays
+from kourou.broker.events import Asked, Outbox
+from kourou.broker.groups import Groups
+from kourou.broker.long_polls import LongPolls
+from kourou.broker.offsets import Offsets
+from kourou.broker.properties import Configuration
+from kourou.broker.putting import Puts
+from kourou.broker.relays import Relays
+from kourou.broker.stats import Stats
+from kourou.broker.topics import Topics
+from kourou.protocol.codes import RequestCode
+from kourou.protocol.command import Command
+from kourou.store.store import Store
+
+
+def admin_requests(
+    configuration: Configuration,
+    store: Store,
+    topics: Topics,
+    groups: Groups,
+    clients: Clients,
+    offsets: Offsets,
+    delays: Delays,
+    stats: Stats,
+    puts: Puts,
+    polls: LongPolls,
+    outbox: Outbox,
+    now_ms: int,
+) -> dict[int, Callable[[Asked], Command | None]]:
+    """Give each family what it works on."""
+    settings, reader = configuration.broker, store.reader
+    of_topics = TopicRequests(topics, offsets, stats, store)
+    of_groups = GroupRequests(groups, offsets, stats)
+    of_offsets = OffsetRequests(
+        settings, reader, topics, groups, clients, offsets, outbox, lambda: delays.wrapper().encode()
+    )
+    progress = ProgressRequests(settings, reader, topics, groups, clients, offsets, stats)
+    of_clients = ClientRequests(clients)
+    entries = EntryRequests(store.queues, clients)
+    runtime = RuntimeRequests(settings, store, stats, puts, polls, delays.offsets, now_ms)
+    config = ConfigRequests(configuration, topics, store, now_ms)
+    relays = Relays(settings, reader, topics, groups, clients, outbox)
+    return {
+        RequestCode.UPDATE_AND_CREATE_TOPIC: of_topics.update,
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: of_topics.update_all,
+        RequestCode.DELETE_TOPIC_IN_BROKER: of_topics.delete,
+        RequestCode.GET_TOPIC_CONFIG: of_topics.show,
+        RequestCode.GET_ALL_TOPIC_CONFIG: of_topics.show_all,
+        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: of_topics.show_system,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: of_groups.update,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: of_groups.update_all,
+        RequestCode.DELETE_SUBSCRIPTIONGROUP: of_groups.delete,
+        RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: of_groups.forbid,
+        RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: of_groups.show,
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: of_groups.show_all,
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: of_offsets.reset,
+        RequestCode.CLONE_GROUP_OFFSET: of_offsets.clone,
+        RequestCode.QUERY_CORRECTION_OFFSET: of_offsets.correction,
+        RequestCode.GET_ALL_CONSUMER_OFFSET: of_offsets.show_all,
+        RequestCode.GET_ALL_DELAY_OFFSET: of_offsets.show_delays,
+        RequestCode.GET_TOPIC_STATS_INFO: progress.topic,
+        RequestCode.GET_CONSUME_STATS: progress.group,
+        RequestCode.GET_BROKER_CONSUME_STATS: progress.all_groups,
+        RequestCode.QUERY_CONSUME_TIME_SPAN: progress.time_span,
+        RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: progress.groups_of_topic,
+        RequestCode.QUERY_TOPICS_BY_CONSUMER: progress.topics_of_group,
+        RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: progress.subscription,
+        RequestCode.GET_CONSUMER_CONNECTION_LIST: of_clients.consumers,
+        RequestCode.GET_PRODUCER_CONNECTION_LIST: of_clients.producers,
+        RequestCode.GET_ALL_PRODUCER_INFO: of_clients.all_producers,
+        RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: relays.status,
+        RequestCode.GET_CONSUMER_RUNNING_INFO: relays.running_info,
+        RequestCode.CONSUME_MESSAGE_DIRECTLY: relays.consume_directly,
+        RequestCode.QUERY_CONSUME_QUEUE: entries.show,
+        RequestCode.GET_BROKER_RUNTIME_INFO: runtime.show,
+        RequestCode.VIEW_BROKER_STATS_DATA: runtime.show_counter,
+        RequestCode.GET_BROKER_HA_STATUS: runtime.show_replication,
+        RequestCode.GET_BROKER_CONFIG: config.show,
+        RequestCode.UPDATE_BROKER_CONFIG: config.update,
+        RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: config.remove_expired_queues,
+        RequestCode.CLEAN_UNUSED_TOPIC: config.remove_unused_topics,
+        RequestCode.DELETE_EXPIRED_COMMITLOG: config.remove_expired_segments,
+    }

@@ -1,0 +1,150 @@
+"""Topics by request: made, changed, deleted and shown.
+
+Java: AdminBrokerProcessor, TopicConfigManager.
+"""
+
+import logging
+from typing import Final
+
+import msgspec
+
+from kourou.broker import names
+from kourou.broker.admin import attributes, pages
+from kourou.broker.events import Asked, Refused
+from kourou.broker.offsets import Offsets
+from kourou.broker.stats import Stats
+from kourou.broker.topics import Topics
+from kourou.protocol import bodies, headers
+from kourou.protocol.bodies import TopicConfig
+from kourou.protocol.codes import ResponseCode
+from kourou.protocol.command import Command
+from kourou.store.store import Store
+
+log = logging.getLogger(__name__)
+
+QUEUES_MAX: Final = 65_536
+"""How many queues a topic may be given. Each costs something wherever a topic is shown or shared."""
+
+_FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
+
+
+class TopicRequests:
+    """Serves requests about topics."""
+
+    def __init__(self, topics: Topics, offsets: Offsets, stats: Stats, store: Store) -> None:
+        self._topics = topics
+        self._offsets = offsets
+        self._stats = stats
+        self._store = store
+
+    # ── Changing ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def update(self, asked: Asked) -> Command:
+        """UPDATE_AND_CREATE_TOPIC."""
+        header = headers.CreateTopic.decode(asked.command.ext)
+        topic = TopicConfig(
+            topic_name=header.topic,
+            read_queue_nums=header.read_queue_nums,
+            write_queue_nums=header.write_queue_nums,
+            perm=header.perm,
+            topic_filter_type=header.topic_filter_type,
+            topic_sys_flag=header.topic_sys_flag or 0,
+            order=header.order,
+            attributes=attributes.parse(header.attributes),
+        )
+        self._put([self._checked(topic)], asked)
+        return asked.command.answer()
+
+    def update_all(self, asked: Asked) -> Command:
+        """UPDATE_AND_CREATE_TOPIC_LIST: all of them, or none."""
+        wanted = bodies.CreateTopicListRequestBody.decode(asked.command.body).topic_config_list
+        self._put([self._checked(topic) for topic in wanted], asked)
+        return asked.command.answer()
+
+    def _checked(self, wanted: TopicConfig) -> TopicConfig:
+        """The topic as it will be. Raises Refused."""
+        name = wanted.topic_name or ""
+        fault = names.topic_fault(name)
+        if fault is not None:
+            raise Refused(ResponseCode.INVALID_PARAMETER, fault)
+        self._check_not_system(name)
+        if wanted.topic_filter_type not in _FILTER_TYPES:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"topicFilterType = [{wanted.topic_filter_type[:40]}] value invalid"
+            )
+        for queues in (wanted.read_queue_nums, wanted.write_queue_nums):
+            if not 0 <= queues <= QUEUES_MAX:
+                raise Refused(
+                    ResponseCode.INVALID_PARAMETER, f"a topic has 0 to {QUEUES_MAX} queues, {queues} were asked for"
+                )
+        if wanted.attributes.get(f"+{attributes.MESSAGE_TYPE}") == "MIXED":
+            raise Refused(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.")
+        if wanted.attributes.get("+reserve.time") is not None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "Update topic reserveTime not supported")
+        there = self._topics.get(name)
+        altered = attributes.alter(attributes.OF_TOPICS, None if there is None else there.attributes, wanted.attributes)
+        return msgspec.structs.replace(wanted, attributes=altered)
+
+    def _check_not_system(self, name: str) -> None:
+        if self._topics.is_system(name):
+            raise Refused(ResponseCode.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic.")
+
+    def _put(self, topics: list[TopicConfig], asked: Asked) -> None:
+        for topic in topics:
+            assert topic.topic_name is not None
+            if topic != self._topics.get(topic.topic_name):
+                self._topics.put(topic, asked.now_ms)
+                log.info(
+                    "topic set name=%s read_queues=%d write_queues=%d perm=%d peer=%s",
+                    topic.topic_name,
+                    topic.read_queue_nums,
+                    topic.write_queue_nums,
+                    topic.perm,
+                    asked.peer.address,
+                )
+
+    def delete(self, asked: Asked) -> Command:
+        """DELETE_TOPIC_IN_BROKER. One that is not there is none to worry about."""
+        name = headers.DeleteTopicInBroker.decode(asked.command.ext).topic
+        if not name.strip():
+            raise Refused(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
+        self._check_not_system(name)
+        for group in self._offsets.groups_of(name):
+            for retries in (f"{names.RETRY_PREFIX}{group}_{name}", f"{names.RETRY_PREFIX}{group}+{name}"):
+                if self._topics.get(retries) is not None:
+                    self._delete(retries, asked)
+        self._delete(name, asked)
+        return asked.command.answer()
+
+    def _delete(self, name: str, asked: Asked) -> None:
+        if self._topics.remove(name, asked.now_ms):
+            log.info("topic deleted name=%s peer=%s", name, asked.peer.address)
+        self._offsets.remove_topic(name)
+        self._stats.forget_topic(name)
+        try:
+            self._store.remove_topic(name)
+        except OSError as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"the queues of {name} can't be removed: {error}") from None
+
+    # ── Showing ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def show(self, asked: Asked) -> Command:
+        """GET_TOPIC_CONFIG."""
+        name = headers.GetTopicConfig.decode(asked.command.ext).topic
+        topic = self._topics.get(name)
+        if topic is None:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}")
+        shown = bodies.TopicConfigAndQueueMapping(**msgspec.structs.asdict(topic))
+        return asked.command.answer(body=shown.encode())
+
+    def show_all(self, asked: Asked) -> Command:
+        """GET_ALL_TOPIC_CONFIG: all of them, or a page."""
+        header = headers.GetAllTopicConfig.decode(asked.command.ext)
+        topics = self._topics
+        page = pages.page(topics.table, topics.version, header.data_version, header.topic_seq, header.max_topic_num)
+        wrapper = bodies.TopicConfigAndMappingSerializeWrapper(topic_config_table=page, data_version=topics.version)
+        return asked.command.answer(ext={"totalTopicNum": str(len(topics.table))}, body=wrapper.encode())
+
+    def show_system(self, asked: Asked) -> Command:
+        """GET_SYSTEM_TOPIC_LIST_FROM_BROKER."""
+        return asked.command.answer(body=bodies.TopicList(topic_list=sorted(self._topics.system)).encode())
