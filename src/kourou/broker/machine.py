@@ -280,6 +280,9 @@ class Broker:
             except (StoreError, OSError) as error:
                 log.error("request %d failed peer=%s: %s", command.code, asked.peer.address, error)
                 answer = command.answer(_SYSTEM_ERROR, str(error))
+            except Exception as error:  # a fault of ours: who asked is told, and everybody else is served
+                log.exception("request %d failed peer=%s", command.code, asked.peer.address)
+                answer = command.answer(_SYSTEM_ERROR, f"{type(error).__name__}: {error}")
         if answer is not None and not command.flag & _ONE_WAY:
             effects.append(Reply(asked.peer, answer))
         if keeping.total != changes:
