@@ -1,0 +1,108 @@
+"""RocketMQ for asyncio programs: producers, consumers, transactions, administration. For Apache's brokers and ours.
+
+    async with connect("127.0.0.1:9876") as mq:
+        await mq.send("orders", b"...", tag="paid")
+        async for message in mq.consume("orders", group="billing"):
+            async with message.process():
+                ...
+
+From the bottom, each module knowing only those before it:
+
+    errors naming signing identity settings      names and values
+    link pool                                    connections
+    nameservers routes                           where topics are
+    session                                      what all parts of a client share; heartbeats; what brokers ask
+    outgoing results gate faults producer        sending
+    transactions requesting tracing              more ways of it
+    filters held pulling delivery offsets        the parts of consuming
+    balance assigned rebalancing retrying        sharing queues, giving messages back
+    consumer listening lite pull_consumer        consuming
+    answering                                    what admins ask consumers
+    admin                                        what admins ask brokers
+    client                                       all of it as one object
+"""
+
+from kourou.client.balance import (
+    Averagely,
+    AveragelyByCircle,
+    ByMachineRoom,
+    Configured,
+    ConsistentHash,
+    NearbyRoom,
+    Strategy,
+)
+from kourou.client.client import Client, connect
+from kourou.client.consumer import Consumer
+from kourou.client.delivery import DeadLetter, Delivery, RetryLater
+from kourou.client.errors import (
+    ClientError,
+    ClosedError,
+    GroupInUseError,
+    InvalidExpressionError,
+    InvalidMessageError,
+    InvalidNameError,
+    NoBrokerError,
+    NoNameServerError,
+    NoReplyError,
+    NoRouteError,
+    TransactionFailedError,
+)
+from kourou.client.lite import LitePullConsumer
+from kourou.client.outgoing import Message
+from kourou.client.producer import Producer, Selector
+from kourou.client.pull_consumer import Batch, PullConsumer
+from kourou.client.results import SendManyError, SendResult, SendStatus
+from kourou.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
+from kourou.client.signing import Credentials
+from kourou.client.transactions import Transaction
+from kourou.net.tls import TlsMode, TlsSettings
+from kourou.protocol.compression import Compression
+from kourou.protocol.errors import KourouError, RefusedError
+from kourou.protocol.message import MessageQueue
+
+__all__ = [
+    "Averagely",
+    "AveragelyByCircle",
+    "Batch",
+    "ByMachineRoom",
+    "Client",
+    "ClientError",
+    "ClientSettings",
+    "ClosedError",
+    "Compression",
+    "Configured",
+    "ConsistentHash",
+    "Consumer",
+    "ConsumerSettings",
+    "Credentials",
+    "DeadLetter",
+    "Delivery",
+    "GroupInUseError",
+    "InvalidExpressionError",
+    "InvalidMessageError",
+    "InvalidNameError",
+    "KourouError",
+    "LitePullConsumer",
+    "Message",
+    "MessageQueue",
+    "NearbyRoom",
+    "NoBrokerError",
+    "NoNameServerError",
+    "NoReplyError",
+    "NoRouteError",
+    "Producer",
+    "ProducerSettings",
+    "PullConsumer",
+    "RefusedError",
+    "RetryLater",
+    "Selector",
+    "SendManyError",
+    "SendResult",
+    "SendStatus",
+    "Strategy",
+    "TlsMode",
+    "TlsSettings",
+    "Transaction",
+    "TransactionFailedError",
+    "connect",
+]

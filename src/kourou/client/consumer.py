@@ -19,7 +19,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from kourou.client import naming
@@ -72,6 +72,9 @@ class Consumer:
     Topics map to (tags, sql). Names are the user's; inside they are those that brokers know.
     """
 
+    has_retry_topic = True
+    kind = "CONSUME_PASSIVELY"
+
     def __init__(
         self,
         session: Session,
@@ -91,13 +94,15 @@ class Consumer:
             session.wrap(topic): subscription(session.wrap(topic), tags, sql) for topic, (tags, sql) in topics.items()
         }
         self.retry_topic = naming.retry_topic(self.group)
-        if not settings.broadcast:
+        if self.has_retry_topic and not settings.broadcast:
             self.subscriptions[self.retry_topic] = subscription(self.retry_topic)
         self.offsets: OffsetStore = self._make_offsets()
         self.queues: dict[MessageQueue, Assigned] = {}
         self.started_ms = 0
-        self.kind = "CONSUME_PASSIVELY"
         self.is_listened = False  # listeners take the messages, not an iterator
+        self.is_balanced = True  # the group shares the queues; else they are chosen by hand
+        self.on_taken: Callable[[Delivery], None] | None = None  # for traces
+        self.on_settled: Callable[[Delivery, bool], None] | None = None
         self._rebalancer = Rebalancer(self)
         self._ready: deque[Delivery] = deque()
         self._takers: deque[asyncio.Future[None]] = deque()
@@ -260,6 +265,8 @@ class Consumer:
             return False
         delivery.started = time.monotonic()
         assigned.in_hand[delivery.record.queue_offset] = delivery
+        if self.on_taken is not None:
+            self.on_taken(delivery)
         return True
 
     async def _wait_ready(self) -> None:
@@ -358,6 +365,8 @@ class Consumer:
             counts.failed += 1
         assert isinstance(delivery.source, Assigned)
         delivery.source.last_consume = now
+        if self.on_settled is not None:
+            self.on_settled(delivery, ok)
 
     async def _give_back_expired(self) -> None:
         """Messages that are being worked on for too long go back to the broker, so that their queue can move on."""
@@ -427,14 +436,7 @@ class Consumer:
         """Pulls as long as the queue is ours."""
         wanted = self.subscriptions.get(assigned.queue.topic)
         assert wanted is not None
-        settings = self.settings
-        how = Pull(
-            group=self.group,
-            subscription=wanted,
-            batch=settings.pull_batch,
-            batch_size=settings.pull_batch_size,
-            suspend=settings.long_poll,
-        )
+        settings, how = self.settings, self._how(wanted)
         while not assigned.dropped:
             try:
                 if assigned.next_offset < 0:
@@ -454,8 +456,21 @@ class Consumer:
                 await self._take_in(assigned, wanted, pulled, begun)
                 if settings.pull_interval:
                     await asyncio.sleep(settings.pull_interval)
-            except (KourouError, ValueError) as error:
+            except KourouError as error:
                 await self._after_pull_error(assigned, error)
+            except Exception:
+                log.exception("pull failed queue=%s", assigned.queue)
+                await asyncio.sleep(PULL_ERROR_PAUSE_S)
+
+    def _how(self, wanted: SubscriptionData) -> Pull:
+        settings = self.settings
+        return Pull(
+            group=self.group,
+            subscription=wanted,
+            batch=settings.pull_batch,
+            batch_size=settings.pull_batch_size,
+            suspend=settings.long_poll,
+        )
 
     async def _must_rest(self, assigned: Assigned) -> bool:
         """Waits while enough of the queue is held, or it may not be pulled; True if it waited."""
@@ -488,9 +503,8 @@ class Consumer:
                 assigned.next_offset,
                 pulled.next_offset,
             )
-            assigned.next_offset = pulled.next_offset
-            if not assigned.held.count:
-                await self.offsets.reset(assigned.queue, pulled.next_offset)
+            assigned.puller = None  # this is it: it ends by itself, and another one begins
+            await self._rebalancer.restart(assigned.queue, pulled.next_offset)
             return
         assigned.next_offset = pulled.next_offset
         if pulled.status is PullStatus.FOUND:
@@ -576,6 +590,10 @@ class Consumer:
     # ── What users may want besides ───────────────────────────────────────────────────────────────────────────────
 
     @property
+    def is_running(self) -> bool:
+        return self._state == "running"
+
+    @property
     def assignment(self) -> list[MessageQueue]:
         """The queues that this member has at present."""
         return sorted(queue for queue in self.queues if not queue.topic.startswith(naming.RETRY_PREFIX))
@@ -599,6 +617,10 @@ class Consumer:
         for queue in [queue for queue in self.queues if queue.topic == wrapped]:
             await self._rebalancer.drop(queue)
         await self.session.heartbeat()
+
+    async def drop(self, queue: MessageQueue) -> None:
+        """Give a queue up; its committed offset is stored first."""
+        await self._rebalancer.drop(queue)
 
     def pause(self) -> None:
         """Pull no more messages for now; those that are here may be taken."""

@@ -24,7 +24,8 @@ from kourou.client import naming
 from kourou.client.errors import ClosedError, InvalidMessageError, NoBrokerError, NoRouteError
 from kourou.client.faults import Faults
 from kourou.client.gate import Gate
-from kourou.client.outgoing import Draft, Message, draft, draft_batches
+from kourou.client.outgoing import Draft, Message, draft_batches
+from kourou.client.outgoing import draft as make_draft
 from kourou.client.results import STORED_CODES, SendManyError, SendResult, SendStatus, send_result
 from kourou.client.routes import Route
 from kourou.client.session import Session
@@ -32,10 +33,11 @@ from kourou.client.settings import ProducerSettings
 from kourou.net.errors import RequestTimedOutError, TooManyRequestsError, TransportError
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command
-from kourou.protocol.errors import KourouError, TopicNotExistError, refused
+from kourou.protocol.errors import KourouError, refused
 from kourou.protocol.hashes import java_hash
 from kourou.protocol.headers import RecallMessage
 from kourou.protocol.message import MessageQueue
+from kourou.protocol.properties import Property
 
 log = logging.getLogger(__name__)
 
@@ -109,10 +111,18 @@ class Producer:
         Raises NoRouteError, InvalidMessageError, InvalidNameError, RefusedError (the broker's no), TransportError (no
         broker reached, or none answered in time), ClosedError. After a RequestTimedOutError the message may be stored.
         """
-        message = _message(body, tag, keys, properties, delay, deliver_at, delay_level, flag)
-        if ordering_key is not None:
-            message.properties = {**message.properties, "__SHARDINGKEY": ordering_key}
-        prepared = self._draft(topic, message)
+        message = make_message(
+            body,
+            tag=tag,
+            keys=keys,
+            properties=properties,
+            delay=delay,
+            deliver_at=deliver_at,
+            delay_level=delay_level,
+            flag=flag,
+        )
+        extra = None if ordering_key is None else {Property.SHARDING_KEY: ordering_key}
+        prepared = self.draft(topic, message, extra)
         if ordering_key is not None:
             prepared.kind = 4
         return await self.send_draft(prepared, _selector(ordering_key, queue, selector, self._session), timeout)
@@ -139,7 +149,7 @@ class Producer:
         try:
             for item in messages:
                 message = item if isinstance(item, Message) else Message(body=item)
-                prepared = self._draft(topic, message)
+                prepared = self.draft(topic, message)
                 if not self._gate.has_room(prepared.size):
                     await self._collect(under_way, results, fixed, limit)
                 await self._gate.wait(prepared.size)
@@ -191,7 +201,7 @@ class Producer:
 
         Raises as `send` for what is known before it leaves.
         """
-        prepared = self._draft(topic, _message(body, tag, keys, properties, None, None, 0, 0))
+        prepared = self.draft(topic, make_message(body, tag=tag, keys=keys, properties=properties))
         self._check_open()
         route = await self._session.publish_route(prepared.topic)
         chosen = self._choose(route, _selector(ordering_key, queue, selector, self._session), None)
@@ -232,11 +242,12 @@ class Producer:
 
     # ── One message ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _draft(self, topic: str, message: Message, extra: dict[str, str] | None = None) -> Draft:
+    def draft(self, topic: str, message: Message, extra: dict[str, str] | None = None) -> Draft:
+        """What is sent of a message, with properties of the system's own. Raises as `send` for wrong ones."""
         naming.check_sendable(topic)
         if self._session.namespace:
             extra = {**(extra or {}), "INSTANCE_ID": self._session.namespace}
-        return draft(self._session.wrap(topic), message, self.settings, extra)
+        return make_draft(self._session.wrap(topic), message, self.settings, extra)
 
     def _check_open(self) -> None:
         self._session.check_running()
@@ -469,16 +480,18 @@ def _last(failed: "list[tuple[str, KourouError]]") -> KourouError:
     return error
 
 
-def _message(
+def make_message(
     body: bytes | Message,
-    tag: str | None,
-    keys: str | Sequence[str],
-    properties: dict[str, str] | None,
-    delay: timedelta | None,
-    deliver_at: datetime | None,
-    delay_level: int,
-    flag: int,
+    *,
+    tag: str | None = None,
+    keys: str | Sequence[str] = (),
+    properties: dict[str, str] | None = None,
+    delay: timedelta | None = None,
+    deliver_at: datetime | None = None,
+    delay_level: int = 0,
+    flag: int = 0,
 ) -> Message:
+    """A message from what a user says of it, all at once or one by one. Raises InvalidMessageError for both."""
     if isinstance(body, Message):
         if tag or keys or properties or delay or deliver_at or delay_level or flag:
             raise InvalidMessageError("a Message says all about itself: tag, keys and the like belong in there")
@@ -523,4 +536,4 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-__all__ = ["Producer", "Selector", "TopicNotExistError", "by_key"]
+__all__ = ["Producer", "Selector", "by_key", "make_message"]

@@ -66,7 +66,7 @@ class Rebalancer:
         self._balanced = True
         self._session.metrics.rebalances += 1
         consumer = self._consumer
-        for topic in list(consumer.subscriptions):
+        for topic in list(consumer.subscriptions) if consumer.is_balanced else ():
             try:
                 await self._balance(topic)
             except NoRouteError:
@@ -142,11 +142,13 @@ class Rebalancer:
         old = consumer.queues.get(queue)
         if old is not None:
             old.drop()
-        await consumer.offsets.reset(queue, offset)
-        if old is not None:
             fresh = consumer.queues[queue] = Assigned(queue)
             fresh.locked_at, fresh.paused, fresh.next_offset = old.locked_at, old.paused, offset
-            consumer.begin_pulling(fresh)
+        try:
+            await consumer.offsets.reset(queue, offset)
+        finally:
+            if old is not None and not fresh.dropped:
+                consumer.begin_pulling(fresh)
 
     # ── Locks of orderly consumers ────────────────────────────────────────────────────────────────────────────────
 

@@ -1,0 +1,274 @@
+"""Consumer groups: settings, members, how far they are, and moving them elsewhere."""
+
+import builtins
+from datetime import datetime
+
+import msgspec
+
+from kourou.client import naming
+from kourou.client.admin.asking import Asking
+from kourou.client.consumer import search_offset
+from kourou.client.errors import NoBrokerError
+from kourou.client.offsets import BrokerOffsets
+from kourou.protocol.bodies import (
+    ConsumeMessageDirectlyResult,
+    ConsumerConnection,
+    ConsumerRunningInfo,
+    ConsumeStats,
+    ConsumeStatsList,
+    GetConsumerStatusBody,
+    GroupForbidden,
+    OffsetWrapper,
+    QueryConsumeTimeSpanBody,
+    QueueTimeSpan,
+    ResetOffsetBody,
+    SubscriptionGroupConfig,
+    SubscriptionGroupWrapper,
+    TopicList,
+)
+from kourou.protocol.codes import RequestCode
+from kourou.protocol.errors import ConsumerNotOnlineError, PeerFailedError, RefusedError
+from kourou.protocol.headers import (
+    CloneGroupOffset,
+    ConsumeMessageDirectly,
+    DeleteSubscriptionGroup,
+    GetAllSubscriptionGroup,
+    GetBrokerConsumeStats,
+    GetConsumerConnectionList,
+    GetConsumerRunningInfo,
+    GetConsumeStats,
+    GetSubscriptionGroupConfig,
+    InvokeBrokerToGetConsumerStatus,
+    InvokeBrokerToResetOffset,
+    QueryConsumeTimeSpan,
+    QueryTopicsByConsumer,
+    UpdateGroupForbidden,
+)
+from kourou.protocol.message import MessageQueue
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far a group is."""
+
+    queues: dict[MessageQueue, OffsetWrapper]
+    tps: float
+    """Messages consumed per second, as brokers count them."""
+
+    @property
+    def lag(self) -> int:
+        """Messages that are stored and not consumed."""
+        return sum(queue.broker_offset - queue.consumer_offset for queue in self.queues.values())
+
+    @property
+    def in_flight(self) -> int:
+        """Messages that are pulled and not consumed."""
+        return sum(max(queue.pull_offset - queue.consumer_offset, 0) for queue in self.queues.values())
+
+
+class Groups:
+    """`mq.admin.groups`"""
+
+    def __init__(self, asking: Asking) -> None:
+        self._ask = asking
+
+    def _wrap(self, name: str) -> str:
+        return self._ask.session.wrap(name)
+
+    # ── Settings ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def list(self, cluster: str | None = None) -> builtins.list[str]:
+        """The names of all groups that brokers have settings for."""
+        found: set[str] = set()
+        for address in await self._ask.masters(cluster):
+            found.update((await self.configs(address)).subscription_group_table)
+        return sorted(self._ask.session.unwrap(group) for group in found)
+
+    async def configs(self, broker: str) -> SubscriptionGroupWrapper:
+        """All groups of one broker, with their settings."""
+        code, header = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, GetAllSubscriptionGroup()
+        return await self._ask.body(SubscriptionGroupWrapper, broker, code, header)
+
+    async def config(self, group: str, broker: str) -> SubscriptionGroupConfig:
+        """One group's settings on one broker."""
+        header = GetSubscriptionGroupConfig(group=self._wrap(group))
+        return await self._ask.body(SubscriptionGroupConfig, broker, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header)
+
+    async def create(
+        self,
+        group: str,
+        *,
+        cluster: str | None = None,
+        broker: str | None = None,
+        config: SubscriptionGroupConfig | None = None,
+    ) -> None:
+        """Make a group, or change it, on all masters of a cluster (or of all clusters), or on one broker."""
+        naming.check_group(group)
+        settings = msgspec.structs.replace(config or SubscriptionGroupConfig(), group_name=self._wrap(group))
+        for address in await self._ask.masters(cluster, broker):
+            await self._ask.broker(address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=settings.encode())
+
+    async def delete(
+        self, group: str, *, cluster: str | None = None, broker: str | None = None, with_offsets: bool = False
+    ) -> None:
+        """Delete a group's settings and, if wanted, how far it is."""
+        header = DeleteSubscriptionGroup(group_name=self._wrap(group), clean_offset=with_offsets)
+        for address in await self._ask.masters(cluster, broker):
+            await self._ask.broker(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
+
+    async def forbid(self, group: str, topic: str, *, readable: bool, broker: str) -> GroupForbidden:
+        """Forbid a topic to a group on one broker, or allow it again."""
+        header = UpdateGroupForbidden(group=self._wrap(group), topic=self._wrap(topic), readable=readable)
+        return await self._ask.body(GroupForbidden, broker, RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, header)
+
+    # ── How far ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def progress(self, group: str, topic: str | None = None) -> Progress:
+        """How far a group is, in one topic or in all. A group that nobody knows has no queues."""
+        header = GetConsumeStats(consumer_group=self._wrap(group), topic=None if topic is None else self._wrap(topic))
+        queues: dict[MessageQueue, OffsetWrapper] = {}
+        tps = 0.0
+        for address in await self._ask.masters_of_group(group):
+            try:
+                stats = await self._ask.body(ConsumeStats, address, RequestCode.GET_CONSUME_STATS, header)
+            except PeerFailedError:
+                continue  # this broker has not heard of the group
+            queues.update(stats.offset_table)
+            tps += stats.consume_tps
+        return Progress({queue: queues[queue] for queue in sorted(queues)}, tps)
+
+    async def broker_progress(self, broker: str, *, orderly: bool = False) -> ConsumeStatsList:
+        """How far all groups are on one broker."""
+        header = GetBrokerConsumeStats(is_order=orderly)
+        return await self._ask.body(ConsumeStatsList, broker, RequestCode.GET_BROKER_CONSUME_STATS, header)
+
+    async def topics(self, group: str) -> builtins.list[str]:
+        """The topics that a group consumes."""
+        header = QueryTopicsByConsumer(group=self._wrap(group))
+        found: set[str] = set()
+        for address in await self._ask.masters_of_group(group):
+            table = await self._ask.body(TopicList, address, RequestCode.QUERY_TOPICS_BY_CONSUMER, header)
+            found.update(table.topic_list)
+        return sorted(self._ask.session.unwrap(topic) for topic in found)
+
+    async def time_spans(self, group: str, topic: str) -> builtins.list[QueueTimeSpan]:
+        """When the messages that the group has and has not consumed were stored, for each queue."""
+        header = QueryConsumeTimeSpan(topic=self._wrap(topic), group=self._wrap(group))
+        found: builtins.list[QueueTimeSpan] = []
+        for address in await self._ask.masters_of(topic):
+            code = RequestCode.QUERY_CONSUME_TIME_SPAN
+            found += (await self._ask.body(QueryConsumeTimeSpanBody, address, code, header)).consume_time_span_set
+        return found
+
+    # ── Members ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def connections(self, group: str) -> ConsumerConnection:
+        """The members of a group. Raises ConsumerNotOnlineError when there are none."""
+        header = GetConsumerConnectionList(consumer_group=self._wrap(group))
+        failure: RefusedError | None = None
+        for address in await self._ask.masters_of_group(group):
+            try:
+                code = RequestCode.GET_CONSUMER_CONNECTION_LIST
+                return await self._ask.body(ConsumerConnection, address, code, header)
+            except ConsumerNotOnlineError as error:
+                failure = error
+        raise failure or ConsumerNotOnlineError(f"Not found the consumer group consumer: {group}")
+
+    async def running_info(self, group: str, client_id: str, *, with_stacks: bool = False) -> ConsumerRunningInfo:
+        """A member from inside. Raises RefusedError when it is gone."""
+        header = GetConsumerRunningInfo(
+            consumer_group=self._wrap(group), client_id=client_id, jstack_enable=with_stacks
+        )
+        failure: RefusedError | None = None
+        for address in await self._ask.masters_of_group(group):
+            try:
+                code = RequestCode.GET_CONSUMER_RUNNING_INFO
+                return await self._ask.body(ConsumerRunningInfo, address, code, header)
+            except RefusedError as error:
+                failure = error
+        raise failure or NoBrokerError(f"no broker knows group {group!r}")
+
+    async def status(self, group: str, topic: str, client_id: str | None = None) -> dict[str, dict[MessageQueue, int]]:
+        """The offsets of a topic that each member has in memory, by client id."""
+        header = InvokeBrokerToGetConsumerStatus(
+            topic=self._wrap(topic), group=self._wrap(group), client_addr=client_id
+        )
+        found: dict[str, dict[MessageQueue, int]] = {}
+        for address in await self._ask.masters_of(topic):
+            code = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
+            body = await self._ask.body(GetConsumerStatusBody, address, code, header)
+            for member, table in body.consumer_table.items():
+                found.setdefault(member, {}).update(table)
+        return found
+
+    async def consume_directly(
+        self, group: str, client_id: str, message_id: str, *, topic: str | None = None
+    ) -> ConsumeMessageDirectlyResult:
+        """Let a member consume one message (by its offset id) now, and say what came of it."""
+        header = ConsumeMessageDirectly(
+            consumer_group=self._wrap(group),
+            client_id=client_id,
+            msg_id=message_id,
+            topic=None if topic is None else self._wrap(topic),
+        )
+        from kourou.protocol.ids import decode_offset_id
+
+        address = decode_offset_id(message_id).host
+        code = RequestCode.CONSUME_MESSAGE_DIRECTLY
+        return await self._ask.body(ConsumeMessageDirectlyResult, address, code, header)
+
+    # ── Going elsewhere ───────────────────────────────────────────────────────────────────────────────────────────
+
+    async def reset_to_time(
+        self, group: str, topic: str, when: datetime | float | None, *, force: bool = True
+    ) -> dict[MessageQueue, int]:
+        """Let a group go on from a time (a datetime, or seconds since the epoch), or from the end (None).
+
+        Members that are running follow within seconds. Without `force`, no queue goes back. The new offsets are
+        returned.
+        """
+        time_ms = -1 if when is None else round((when.timestamp() if isinstance(when, datetime) else when) * 1000)
+        header = InvokeBrokerToResetOffset(
+            group=self._wrap(group), topic=self._wrap(topic), timestamp=time_ms, is_force=force
+        )
+        found: dict[MessageQueue, int] = {}
+        for address in await self._ask.masters_of(topic):
+            try:
+                code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+                found.update((await self._ask.body(ResetOffsetBody, address, code, header)).offset_table)
+            except ConsumerNotOnlineError:
+                return await self._reset_stored(group, topic, time_ms, force=force)
+        return found
+
+    async def _reset_stored(self, group: str, topic: str, time_ms: int, *, force: bool) -> dict[MessageQueue, int]:
+        """With no member running, the stored offsets are changed themselves."""
+        progress = await self.progress(group, topic)
+        offsets = BrokerOffsets(self._ask.session, self._wrap(group))
+        found = {}
+        for queue, state in progress.queues.items():
+            if queue.topic != self._wrap(topic):
+                continue
+            offset = state.broker_offset
+            if time_ms >= 0:
+                offset = await search_offset(self._ask.session, queue, time_ms)
+            if force or offset > state.consumer_offset:
+                await offsets.reset(queue, offset)
+                found[queue] = offset
+        return found
+
+    async def set_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Store one offset of a group. Members that are running do not notice, and store theirs again."""
+        wrapped = MessageQueue(self._wrap(queue.topic), queue.broker_name, queue.queue_id)
+        await self._ask.route(queue.topic)
+        await BrokerOffsets(self._ask.session, self._wrap(group)).reset(wrapped, offset)
+
+    async def skip_accumulated(self, group: str, topic: str) -> dict[MessageQueue, int]:
+        """Forget everything that the group has not consumed yet."""
+        return await self.reset_to_time(group, topic, None)
+
+    async def clone_offsets(self, source: str, target: str, topic: str, *, offline: bool = True) -> None:
+        """Let `target` be as far in a topic as `source` is."""
+        header = CloneGroupOffset(
+            src_group=self._wrap(source), dest_group=self._wrap(target), topic=self._wrap(topic), offline=offline
+        )
+        for address in await self._ask.masters_of(topic):
+            await self._ask.broker(address, RequestCode.CLONE_GROUP_OFFSET, header)

@@ -1,0 +1,172 @@
+"""Finding messages: by id, by key, by place, by time."""
+
+import time
+from collections.abc import AsyncIterator
+from datetime import datetime
+
+from kourou.client.admin.asking import Asking
+from kourou.client.consumer import max_offset, min_offset, search_offset
+from kourou.client.delivery import Delivery, delivered_topic
+from kourou.client.filters import subscription
+from kourou.client.pulling import Pull, PullStatus, pull, records_of
+from kourou.protocol.bodies import QueryConsumeQueueResponseBody
+from kourou.protocol.codes import RequestCode
+from kourou.protocol.errors import QueryNotFoundError
+from kourou.protocol.headers import QueryConsumeQueue, QueryMessage, ResumeCheckHalfMessage, ViewMessage
+from kourou.protocol.ids import decode_offset_id
+from kourou.protocol.message import MessageQueue
+from kourou.protocol.record import StoredMessage
+
+TOOLS_GROUP = "TOOLS_CONSUMER"
+FOREVER_MS = 2**63 - 1
+QUERY_MAX = 64
+"""What brokers give at once; more asked for is less given."""
+
+
+class Messages:
+    """`mq.admin.messages`. What it returns needs no settling."""
+
+    def __init__(self, asking: Asking) -> None:
+        self._ask = asking
+
+    def _delivery(self, record: StoredMessage, broker: str = "") -> Delivery:
+        queue = MessageQueue(record.topic, broker, record.queue_id)
+        return Delivery(record, queue, self._ask.session.unwrap(delivered_topic(record)), None)
+
+    async def by_id(self, message_id: str, topic: str | None = None) -> Delivery | None:
+        """The message with this id: the one that its producer was given, or its offset id.
+
+        The former needs the topic. None when there is no such message.
+        """
+        if topic is not None:
+            found = await self.by_unique_key(topic, message_id)
+            if found:
+                return found[0]
+        return await self.by_offset_id(message_id, topic)
+
+    async def by_offset_id(self, offset_id: str, topic: str | None = None) -> Delivery | None:
+        """The message at the place that this id names. Raises ProtocolError for what is no id, TransportError."""
+        place = decode_offset_id(offset_id)
+        header = ViewMessage(offset=place.offset, topic=None if topic is None else self._ask.session.wrap(topic))
+        try:
+            answer = await self._ask.broker(place.host, RequestCode.VIEW_MESSAGE_BY_ID, header)
+        except QueryNotFoundError:
+            return None
+        records = records_of(answer.body)
+        return self._delivery(records[0]) if records else None
+
+    async def by_unique_key(self, topic: str, message_id: str) -> list[Delivery]:
+        """The messages with this unique id; more than one when a send was repeated."""
+        found = await self._query(topic, message_id, 32, 0, FOREVER_MS, unique=True)
+        return [message for message in found if message.message_id == message_id]
+
+    async def by_key(
+        self,
+        topic: str,
+        key: str,
+        *,
+        count: int = QUERY_MAX,
+        begin: datetime | float | None = None,
+        end: datetime | float | None = None,
+    ) -> list[Delivery]:
+        """The messages with this key, the oldest first; `count` from each broker, at most."""
+        begin_ms = 0 if begin is None else _ms(begin)
+        end_ms = FOREVER_MS if end is None else _ms(end)
+        found = await self._query(topic, key, count, begin_ms, end_ms, unique=False)
+        return [message for message in found if key in message.keys]
+
+    async def _query(
+        self, topic: str, key: str, count: int, begin_ms: int, end_ms: int, *, unique: bool
+    ) -> list[Delivery]:
+        header = QueryMessage(
+            topic=self._ask.session.wrap(topic),
+            key=key,
+            max_num=count,
+            begin_timestamp=begin_ms,
+            end_timestamp=end_ms,
+            unique_key=unique,
+        )
+        found: list[Delivery] = []
+        for broker in (await self._ask.route(topic)).data.broker_datas:
+            if not broker.broker_addrs:
+                continue
+            address = broker.broker_addrs.get(0) or next(iter(broker.broker_addrs.values()))
+            try:
+                answer = await self._ask.broker(address, RequestCode.QUERY_MESSAGE, header)
+            except QueryNotFoundError:
+                continue
+            found += [self._delivery(record, broker.broker_name or "") for record in records_of(answer.body)]
+        return sorted(found, key=lambda message: message.stored_ms)
+
+    async def by_offset(self, queue: MessageQueue, offset: int) -> Delivery | None:
+        """The message at this offset of a queue; None when there is none."""
+        async for message in self.scan(queue, offset, offset + 1):
+            return message
+        return None
+
+    async def scan(
+        self, queue: MessageQueue, begin: int | None = None, end: int | None = None, *, tags: str | None = None
+    ) -> AsyncIterator[Delivery]:
+        """The messages of a queue from one offset up to another, or to its present end."""
+        session = self._ask.session
+        queue = MessageQueue(session.wrap(queue.topic), queue.broker_name, queue.queue_id)
+        await self._ask.route(queue.topic)
+        offset = await min_offset(session, queue) if begin is None else begin
+        stop = await max_offset(session, queue) if end is None else end
+        wanted = subscription(queue.topic, tags)
+        how = Pull(group=TOOLS_GROUP, subscription=wanted, with_subscription=True)
+        while offset < stop:
+            pulled = await pull(session, how, queue, offset)
+            for record in pulled.records:
+                if record.queue_offset >= stop:
+                    return
+                message = self._delivery(record, queue.broker_name)
+                if not wanted.tags_set or message.tag in wanted.tags_set:
+                    yield message
+            if pulled.status is PullStatus.NOTHING_NEW or pulled.next_offset <= offset:
+                return
+            offset = pulled.next_offset
+
+    async def by_time(
+        self,
+        topic: str,
+        begin: datetime | float,
+        end: datetime | float | None = None,
+        *,
+        tags: str | None = None,
+    ) -> AsyncIterator[Delivery]:
+        """The messages of a topic that were stored in a stretch of time, queue by queue."""
+        end_ms = _ms(time.time() if end is None else end)
+        for queue in (await self._ask.route(topic)).subscribe:
+            first = await search_offset(self._ask.session, queue, _ms(begin))
+            async for message in self.scan(queue, first, tags=tags):
+                if message.stored_ms > end_ms:
+                    break
+                if message.stored_ms >= _ms(begin):
+                    yield message
+
+    async def queue_entries(
+        self, broker: str, queue: MessageQueue, index: int, count: int = 10, *, group: str | None = None
+    ) -> QueryConsumeQueueResponseBody:
+        """Entries of a consume queue on one broker, as they are stored."""
+        header = QueryConsumeQueue(
+            topic=self._ask.session.wrap(queue.topic),
+            queue_id=queue.queue_id,
+            index=index,
+            count=count,
+            consumer_group=group,
+        )
+        return await self._ask.body(QueryConsumeQueueResponseBody, broker, RequestCode.QUERY_CONSUME_QUEUE, header)
+
+    async def resume_check(self, topic: str, message_id: str) -> None:
+        """Let a broker ask again about a half message (by its offset id) that it has given up."""
+        header = ResumeCheckHalfMessage(topic=self._ask.session.wrap(topic), msg_id=message_id)
+        host = decode_offset_id(message_id).host
+        await self._ask.broker(host, RequestCode.RESUME_CHECK_HALF_MESSAGE, header)
+
+
+def _ms(when: datetime | float) -> int:
+    return round((when.timestamp() if isinstance(when, datetime) else when) * 1000)
+
+
+__all__ = ["Messages"]

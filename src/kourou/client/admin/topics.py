@@ -1,0 +1,199 @@
+"""Topics: which there are, where, how far; making, changing and deleting them."""
+
+import builtins
+from collections.abc import Mapping
+
+from kourou.client import naming
+from kourou.client.admin.asking import Asking
+from kourou.client.errors import ClientError
+from kourou.protocol.bodies import (
+    GroupList,
+    TopicConfigAndMappingSerializeWrapper,
+    TopicConfigAndQueueMapping,
+    TopicList,
+    TopicOffset,
+    TopicRouteData,
+    TopicStatsTable,
+)
+from kourou.protocol.codes import Perm, RequestCode
+from kourou.protocol.errors import QueryNotFoundError, RefusedError
+from kourou.protocol.headers import (
+    CreateTopic,
+    DeleteKVConfig,
+    DeleteTopicInBroker,
+    DeleteTopicInNamesrv,
+    GetAllTopicConfig,
+    GetKVConfig,
+    GetKVConfigAnswer,
+    GetTopicConfig,
+    GetTopicsByCluster,
+    GetTopicStatsInfo,
+    PutKVConfig,
+    QueryTopicConsumeByWho,
+)
+from kourou.protocol.message import MessageQueue
+
+ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
+READ_WRITE = int(Perm.READ | Perm.WRITE)
+
+
+class Topics:
+    """`mq.admin.topics`"""
+
+    def __init__(self, asking: Asking) -> None:
+        self._ask = asking
+
+    async def list(self, cluster: str | None = None) -> builtins.list[str]:
+        """The names of all topics, or of a cluster's."""
+        if cluster is None:
+            answer = await self._ask.name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        else:
+            answer = await self._ask.name_server(RequestCode.GET_TOPICS_BY_CLUSTER, GetTopicsByCluster(cluster=cluster))
+        return sorted(TopicList.decode(answer.body).topic_list)
+
+    async def route(self, topic: str) -> TopicRouteData:
+        """Where a topic is. Raises NoRouteError."""
+        return (await self._ask.route(topic)).data
+
+    async def clusters(self, topic: str) -> builtins.list[str]:
+        """The clusters that serve a topic. Raises NoRouteError."""
+        brokers = (await self._ask.route(topic)).data.broker_datas
+        return sorted({broker.cluster for broker in brokers if broker.cluster})
+
+    async def stats(self, topic: str) -> dict[MessageQueue, TopicOffset]:
+        """The ends of the topic's queues, sorted. Raises NoRouteError."""
+        wrapped = self._ask.session.wrap(topic)
+        found: dict[MessageQueue, TopicOffset] = {}
+        for address in await self._ask.masters_of(topic):
+            header = GetTopicStatsInfo(topic=wrapped)
+            table = await self._ask.body(TopicStatsTable, address, RequestCode.GET_TOPIC_STATS_INFO, header)
+            found.update(table.offset_table)
+        return {queue: found[queue] for queue in sorted(found)}
+
+    async def config(self, topic: str, broker: str) -> TopicConfigAndQueueMapping:
+        """A topic's settings on one broker."""
+        header = GetTopicConfig(topic=self._ask.session.wrap(topic))
+        return await self._ask.body(TopicConfigAndQueueMapping, broker, RequestCode.GET_TOPIC_CONFIG, header)
+
+    async def all_configs(self, broker: str) -> TopicConfigAndMappingSerializeWrapper:
+        """All topics of one broker, with their settings."""
+        code, header = RequestCode.GET_ALL_TOPIC_CONFIG, GetAllTopicConfig()
+        return await self._ask.body(TopicConfigAndMappingSerializeWrapper, broker, code, header)
+
+    async def create(
+        self,
+        topic: str,
+        *,
+        cluster: str | None = None,
+        broker: str | None = None,
+        queues: int = 8,
+        read_queues: int | None = None,
+        write_queues: int | None = None,
+        perm: int = READ_WRITE,
+        order: bool = False,
+        attributes: Mapping[str, str] | None = None,
+    ) -> None:
+        """Make a topic, or change it, on all masters of a cluster (or of all clusters), or on one broker.
+
+        `attributes` are set; a key that begins with `-` is removed. Raises InvalidNameError, RefusedError.
+        """
+        naming.check_topic(topic)
+        wrapped = self._ask.session.wrap(topic)
+        header = CreateTopic(
+            topic=wrapped,
+            default_topic=naming.DEFAULT_TOPIC,
+            read_queue_nums=read_queues or queues,
+            write_queue_nums=write_queues or queues,
+            perm=perm,
+            topic_filter_type="SINGLE_TAG",
+            topic_sys_flag=0,
+            order=order,
+            attributes=_attributes(attributes),
+        )
+        for address in await self._ask.masters(cluster, broker):
+            await self._ask.broker(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+        if order and broker is None:
+            names = [data.broker_name for data in await self._ask.brokers(cluster)]
+            await self.set_order(topic, ";".join(f"{name}:{header.write_queue_nums}" for name in names))
+        self._ask.session.routes.drop(wrapped)
+
+    async def set_perm(self, topic: str, perm: int, *, broker: str | None = None) -> None:
+        """Change what clients may do: 2 write, 4 read, 6 both. Raises NoRouteError, RefusedError."""
+        data = await self.route(topic)
+        for queue in data.queue_datas:
+            addresses = next(b.broker_addrs for b in data.broker_datas if b.broker_name == queue.broker_name)
+            address = addresses.get(0)
+            if address is None or broker not in (None, address):
+                continue
+            header = CreateTopic(
+                topic=self._ask.session.wrap(topic),
+                default_topic=naming.DEFAULT_TOPIC,
+                read_queue_nums=queue.read_queue_nums,
+                write_queue_nums=queue.write_queue_nums,
+                perm=perm,
+                topic_filter_type="SINGLE_TAG",
+                topic_sys_flag=queue.topic_sys_flag,
+            )
+            await self._ask.broker(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+
+    async def delete(self, topic: str, *, cluster: str | None = None) -> None:
+        """Delete a topic from a cluster's brokers (or from all) and from the name servers."""
+        wrapped = self._ask.session.wrap(topic)
+        for address in await self._ask.masters(cluster):
+            await self._ask.broker(address, RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicInBroker(topic=wrapped))
+        header = DeleteTopicInNamesrv(topic=wrapped, cluster_name=cluster)
+        await self._ask.name_servers(RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
+        self._ask.session.routes.drop(wrapped)
+
+    async def groups(self, topic: str) -> builtins.list[str]:
+        """The consumer groups of a topic. Raises NoRouteError."""
+        header = QueryTopicConsumeByWho(topic=self._ask.session.wrap(topic))
+        found: set[str] = set()
+        for address in await self._ask.masters_of(topic):
+            table = await self._ask.body(GroupList, address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, header)
+            found.update(table.group_list)
+        return sorted(self._ask.session.unwrap(group) for group in found)
+
+    # ── Order ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def set_order(self, topic: str, conf: str) -> None:
+        """Fix the queues of an ordered topic: `broker:count;broker:count`."""
+        header = PutKVConfig(namespace=ORDER_NAMESPACE, key=self._ask.session.wrap(topic), value=conf)
+        await self._ask.name_servers(RequestCode.PUT_KV_CONFIG, header)
+
+    async def order(self, topic: str) -> str | None:
+        """The fixed queues of an ordered topic; None for any other."""
+        header = GetKVConfig(namespace=ORDER_NAMESPACE, key=self._ask.session.wrap(topic))
+        try:
+            answer = await self._ask.name_server(RequestCode.GET_KV_CONFIG, header)
+        except QueryNotFoundError:
+            return None
+        return GetKVConfigAnswer.decode(answer.ext).value
+
+    async def remove_order(self, topic: str) -> None:
+        header = DeleteKVConfig(namespace=ORDER_NAMESPACE, key=self._ask.session.wrap(topic))
+        await self._ask.name_servers(RequestCode.DELETE_KV_CONFIG, header)
+
+    async def system(self) -> builtins.list[str]:
+        """The topics that brokers and clusters need for themselves."""
+        first = TopicList.decode((await self._ask.name_server(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)).body)
+        found = set(first.topic_list)
+        for address in await self._ask.masters():
+            try:
+                more = await self._ask.body(TopicList, address, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
+            except RefusedError:
+                continue
+            found.update(more.topic_list)
+        return sorted(found)
+
+
+def _attributes(attributes: Mapping[str, str] | None) -> str | None:
+    if not attributes:
+        return None
+    for key, value in attributes.items():
+        if "," in key or "=" in key or "," in value:
+            raise ClientError(f"attribute {key!r} can't be written: it holds a comma or an equals sign")
+    return ",".join(key if key.startswith("-") else f"+{key.lstrip('+')}={value}" for key, value in attributes.items())
+
+
+__all__ = ["Topics"]

@@ -1,0 +1,390 @@
+"""The client that users see: one object for sending, consuming and administration.
+
+async with connect("127.0.0.1:9876") as mq:
+    await mq.send("orders", b"...", tag="paid")
+    async for message in mq.consume("orders", group="billing"):
+        async with message.process():
+            ...
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from kourou.client import naming
+from kourou.client.answering import Answering
+from kourou.client.consumer import Consumer
+from kourou.client.delivery import Delivery
+from kourou.client.errors import ClientError
+from kourou.client.listening import BatchListener, Listener, Listening
+from kourou.client.lite import LitePullConsumer
+from kourou.client.metrics import ClientMetrics
+from kourou.client.nameservers import parse_addresses
+from kourou.client.outgoing import Message
+from kourou.client.producer import Producer, Selector
+from kourou.client.pull_consumer import PullConsumer
+from kourou.client.requesting import Requests
+from kourou.client.results import SendResult
+from kourou.client.session import Session
+from kourou.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
+from kourou.client.signing import Credentials
+from kourou.client.tracing import Tracer
+from kourou.client.transactions import Checker, Transaction, Transactions
+from kourou.net.tls import TlsMode, TlsSettings
+from kourou.protocol.message import MessageQueue
+
+if TYPE_CHECKING:
+    from kourou.client.admin import Admin
+
+Topics = str | Sequence[str] | Mapping[str, str | None]
+"""A topic, several, or several with the tags that are wanted of each."""
+
+
+def connect(
+    name_servers: str | Sequence[str] | None = None,
+    *,
+    access_key: str | None = None,
+    secret_key: str | None = None,
+    security_token: str | None = None,
+    tls: bool | TlsSettings = False,
+    namespace: str | None = None,
+    instance_name: str | None = None,
+    unit_name: str | None = None,
+    discovery_url: str | None = None,
+    producer_group: str = "KOUROU_PRODUCER",
+    producer: ProducerSettings | None = None,
+    settings: ClientSettings | None = None,
+) -> "Client":
+    """A client of the brokers that these name servers know: `host:port`, several separated by semicolons.
+
+    Without addresses, those in the environment variable NAMESRV_ADDR. `tls=True` encrypts and does not verify, as
+    Apache's default does; for more, give TlsSettings. Nothing is connected before `async with`, or the first use.
+    """
+    base = settings or ClientSettings()
+    if (access_key is None) != (secret_key is None):
+        raise ValueError("an access key and a secret key come together")
+    account = None if access_key is None or secret_key is None else Credentials(access_key, secret_key, security_token)
+    encryption = (TlsSettings(TlsMode.ENFORCING) if tls else None) if isinstance(tls, bool) else tls
+    given: dict[str, Any] = {
+        "name_servers": None if name_servers is None else tuple(parse_addresses(name_servers)),
+        "credentials": account,
+        "tls": encryption,
+        "namespace": namespace,
+        "instance_name": instance_name,
+        "unit_name": unit_name,
+        "discovery_url": discovery_url,
+        "producer_group": producer_group if producer_group != "KOUROU_PRODUCER" else None,
+        "producer": producer,
+    }
+    return Client(replace(base, **{name: value for name, value in given.items() if value is not None}))
+
+
+class Client:
+    """Made by `connect`. Use it with `async with`; everything that was made from it is closed with it."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self._settings = settings
+        self._session: Session | None = None
+        self._producers: dict[str, Producer] = {}
+        self._consumers: list[Consumer | Listening | LitePullConsumer | PullConsumer] = []
+        self._requests: Requests | None = None
+        self._transactions: Transactions | None = None
+        self._tracer: Tracer | None = None
+        self._admin: Admin | None = None
+        self._closing: asyncio.Task[None] | None = None
+
+    @property
+    def session(self) -> Session:
+        """The connections and routes of this client; they begin with the first use, inside of a running loop."""
+        session = self._session
+        if session is None:
+            session = self._session = Session(self._settings)
+            session.start()
+            Answering(session)
+        return session
+
+    async def __aenter__(self) -> "Client":
+        self.session.check_running()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Consumers finish and leave their groups, sends under way are waited for, connections are closed.
+
+        Goes on to its end even if the caller is cancelled meanwhile.
+        """
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        if self._session is None:
+            return
+        await asyncio.gather(*(consumer.close() for consumer in self._consumers), return_exceptions=True)
+        if self._transactions is not None:
+            await self._transactions.close()
+        if self._tracer is not None:
+            await self._tracer.close()
+        await asyncio.gather(*(producer.close() for producer in self._producers.values()), return_exceptions=True)
+        await self._session.close()
+
+    @property
+    def client_id(self) -> str:
+        return self.session.client_id
+
+    @property
+    def metrics(self) -> ClientMetrics:
+        """Counters of everything that this client did."""
+        return self.session.metrics
+
+    # ── Sending ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def producer(self, group: str | None = None, settings: ProducerSettings | None = None) -> Producer:
+        """The producer of a group, with settings of its own if they are given at its first use."""
+        name = group or self._settings.producer_group
+        found = self._producers.get(name)
+        if found is None:
+            found = Producer(self.session, name, settings or self._settings.producer)
+            self._producers[name] = found
+            if found.settings.trace:
+                self.tracer.watch(found)
+        elif settings is not None and settings != found.settings:
+            raise ClientError(f"the producer of group {name!r} is in use with other settings")
+        return found
+
+    async def send(
+        self,
+        topic: str,
+        body: bytes | Message,
+        *,
+        tag: str | None = None,
+        keys: str | Sequence[str] = (),
+        properties: dict[str, str] | None = None,
+        ordering_key: str | None = None,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        delay: timedelta | None = None,
+        deliver_at: datetime | None = None,
+        delay_level: int = 0,
+        flag: int = 0,
+        timeout: float | None = None,
+    ) -> SendResult:
+        """Send one message and wait until it is stored: see `Producer.send`."""
+        return await self.producer().send(
+            topic,
+            body,
+            tag=tag,
+            keys=keys,
+            properties=properties,
+            ordering_key=ordering_key,
+            queue=queue,
+            selector=selector,
+            delay=delay,
+            deliver_at=deliver_at,
+            delay_level=delay_level,
+            flag=flag,
+            timeout=timeout,
+        )
+
+    async def send_many(
+        self,
+        topic: str,
+        messages: Iterable[bytes | Message],
+        *,
+        ordering_key: str | None = None,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        timeout: float | None = None,
+    ) -> list[SendResult]:
+        """Send many messages, pipelined: see `Producer.send_many`."""
+        return await self.producer().send_many(
+            topic, messages, ordering_key=ordering_key, queue=queue, selector=selector, timeout=timeout
+        )
+
+    async def send_batch(
+        self,
+        topic: str,
+        messages: Iterable[bytes | Message],
+        *,
+        ordering_key: str | None = None,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        timeout: float | None = None,
+    ) -> list[SendResult]:
+        """Send messages packed together: see `Producer.send_batch`."""
+        return await self.producer().send_batch(
+            topic, messages, ordering_key=ordering_key, queue=queue, selector=selector, timeout=timeout
+        )
+
+    async def send_one_way(
+        self,
+        topic: str,
+        body: bytes | Message,
+        *,
+        tag: str | None = None,
+        keys: str | Sequence[str] = (),
+        properties: dict[str, str] | None = None,
+        ordering_key: str | None = None,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+    ) -> None:
+        """Send a message without waiting for an answer: see `Producer.send_one_way`."""
+        await self.producer().send_one_way(
+            topic,
+            body,
+            tag=tag,
+            keys=keys,
+            properties=properties,
+            ordering_key=ordering_key,
+            queue=queue,
+            selector=selector,
+        )
+
+    async def recall(self, topic: str, recall_handle: str) -> str:
+        """Call back a delayed message: see `Producer.recall`."""
+        return await self.producer().recall(topic, recall_handle)
+
+    def transaction(self, topic: str, *, group: str, check: Checker | None = None) -> Transaction:
+        """Messages that are delivered if the block succeeds, and not if it raises.
+
+            async with mq.transaction("orders", group="tx") as tx:
+                await tx.send(b"...")
+
+        If this process dies in between, the broker asks another client of the group: `check`, or what
+        `transaction_check` was given, answers.
+        """
+        return self.transactions.begin(topic, group, check)
+
+    @property
+    def transactions(self) -> Transactions:
+        if self._transactions is None:
+            self._transactions = Transactions(self.session, self.producer)
+        return self._transactions
+
+    async def transaction_check(self, group: str, check: Checker) -> None:
+        """Answer the broker's questions about this group's unfinished transactions, from now on."""
+        await self.transactions.answer_with(group, check)
+
+    async def request(
+        self,
+        topic: str,
+        body: bytes | Message,
+        *,
+        timeout: float = 3.0,
+        tag: str | None = None,
+        keys: str | Sequence[str] = (),
+        properties: dict[str, str] | None = None,
+        ordering_key: str | None = None,
+    ) -> Delivery:
+        """Send a message and wait for a consumer's reply. Raises NoReplyError when there is none in time."""
+        return await self.requests.request(
+            topic, body, timeout=timeout, tag=tag, keys=keys, properties=properties, ordering_key=ordering_key
+        )
+
+    async def reply(self, request: Delivery, body: bytes | Message) -> SendResult:
+        """Reply to a message that was sent with `request`."""
+        return await self.requests.reply(request, body)
+
+    @property
+    def requests(self) -> Requests:
+        if self._requests is None:
+            self._requests = Requests(self.session, self.producer())
+        return self._requests
+
+    # ── Consuming ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def consume(
+        self,
+        topics: Topics,
+        *,
+        group: str,
+        tags: str | None = None,
+        sql: str | None = None,
+        settings: ConsumerSettings | None = None,
+        **options: Any,
+    ) -> Consumer:
+        """Messages of topics, as a member of a group; to be used in `async for`.
+
+        `tags` ("paid || new") or `sql` ("amount > 10") filter. `options` are those of ConsumerSettings:
+        `orderly=True`, `broadcast=True`, `start="first"` and so on. Each message has to be settled: with `process`,
+        `ack` or `retry`.
+        """
+        chosen = replace(settings or ConsumerSettings(), **options)
+        consumer = Consumer(self.session, group, _filters(topics, tags, sql), chosen)
+        if chosen.trace:
+            self.tracer.watch_consumer(consumer)
+        self._consumers.append(consumer)
+        return consumer
+
+    async def listen(
+        self,
+        topics: Topics,
+        listener: Listener | None = None,
+        *,
+        group: str,
+        batch_listener: BatchListener | None = None,
+        tags: str | None = None,
+        sql: str | None = None,
+        settings: ConsumerSettings | None = None,
+        **options: Any,
+    ) -> Listening:
+        """Call `listener` with each message, `concurrency` (20) of them at a time, from now on.
+
+        A `batch_listener` is called with up to `batch_size` messages of a queue instead. One that returns has consumed
+        its messages; one that raises has not. Filters and options are those of `consume`.
+        """
+        if (listener is None) == (batch_listener is None):
+            raise ValueError("either a listener or a batch_listener")
+        if batch_listener is not None and settings is None:
+            options.setdefault("batch_size", 32)
+        consumer = self.consume(topics, group=group, tags=tags, sql=sql, settings=settings, **options)
+        self._consumers.remove(consumer)
+        listening = Listening(consumer, listener, batch_listener)
+        self._consumers.append(listening)
+        return await listening.start()
+
+    def pull(self, *, group: str) -> PullConsumer:
+        """Pull from queues and offsets of your own choice; nothing is shared, nothing is committed by itself."""
+        consumer = PullConsumer(self.session, group)
+        self._consumers.append(consumer)
+        return consumer
+
+    def lite_pull(self, *, group: str, settings: ConsumerSettings | None = None, **options: Any) -> LitePullConsumer:
+        """A consumer that is polled: subscribe or assign, seek, poll, commit."""
+        consumer = LitePullConsumer(self.session, group, replace(settings or ConsumerSettings(), **options))
+        self._consumers.append(consumer)
+        return consumer
+
+    # ── The rest ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def tracer(self) -> Tracer:
+        if self._tracer is None:
+            self._tracer = Tracer(self.session)
+        return self._tracer
+
+    @property
+    def admin(self) -> "Admin":
+        """What `mqadmin` does: topics, groups, offsets, progress, statistics, settings, queries."""
+        if self._admin is None:
+            from kourou.client.admin import Admin
+
+            self._admin = Admin(self.session)
+        return self._admin
+
+
+def _filters(topics: Topics, tags: str | None, sql: str | None) -> dict[str, tuple[str | None, str | None]]:
+    if isinstance(topics, str):
+        topics = [topics]
+    if isinstance(topics, Mapping):
+        if tags is not None or sql is not None:
+            raise ValueError("topics with their own tags need no further filter")
+        return {topic: (wanted, None) for topic, wanted in topics.items()}
+    return dict.fromkeys(topics, (tags, sql))
+
+
+__all__ = ["Client", "connect", "naming"]

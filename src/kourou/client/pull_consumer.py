@@ -1,0 +1,105 @@
+"""Pulling by hand: which queue, from which offset, how many. For tools, tails and pipelines.
+
+Nothing happens by itself here: no queues are shared, no offsets committed. Java: DefaultMQPullConsumer.
+"""
+
+from datetime import datetime
+
+import msgspec
+
+from kourou.client import naming
+from kourou.client.consumer import max_offset, min_offset, search_offset
+from kourou.client.delivery import Delivery, delivered_topic
+from kourou.client.filters import subscription
+from kourou.client.offsets import BrokerOffsets
+from kourou.client.pulling import Pull, PullStatus, pull
+from kourou.client.session import Session
+from kourou.protocol.message import MessageQueue
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """What a pull brought."""
+
+    messages: list[Delivery]
+    status: PullStatus
+    next_offset: int
+    """Where to pull next."""
+    min_offset: int
+    max_offset: int
+    """The ends of the queue: its first message, and the offset that the next one will have."""
+
+
+class PullConsumer:
+    """Made by `Client.pull`."""
+
+    def __init__(self, session: Session, group: str) -> None:
+        if not naming.is_system_group(group):
+            naming.check_group(group)
+        self._session = session
+        self.group = session.wrap(group)
+        self._offsets = BrokerOffsets(session, self.group)
+
+    async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """The queues that can be read, sorted. Raises NoRouteError."""
+        return (await self._session.routes.refresh(self._session.wrap(topic))).subscribe
+
+    async def pull(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        *,
+        count: int = 32,
+        tags: str | None = None,
+        sql: str | None = None,
+        wait: float = 0.0,
+    ) -> Batch:
+        """Up to `count` messages from `offset` on; with `wait`, the broker may hold the request that many seconds.
+
+        Raises RefusedError, TransportError, NoBrokerError, InvalidExpressionError.
+        """
+        queue = await self._known(queue)
+        wanted = subscription(queue.topic, tags, sql)
+        how = Pull(group=self.group, subscription=wanted, batch=count, suspend=wait, with_subscription=True)
+        pulled = await pull(self._session, how, queue, offset)
+        unwrap = self._session.unwrap
+        messages = [Delivery(record, queue, unwrap(delivered_topic(record)), None) for record in pulled.records]
+        if wanted.tags_set:
+            messages = [message for message in messages if message.tag in wanted.tags_set]
+        return Batch(messages, pulled.status, pulled.next_offset, pulled.min_offset, pulled.max_offset)
+
+    async def _known(self, queue: MessageQueue) -> MessageQueue:
+        """The queue by the names that brokers know; its route is there afterwards."""
+        queue = MessageQueue(self._session.wrap(queue.topic), queue.broker_name, queue.queue_id)
+        if self._session.routes.cached(queue.topic) is None:
+            await self._session.routes.refresh(queue.topic)
+        return queue
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """The offset that the next message will have."""
+        return await max_offset(self._session, await self._known(queue))
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """The offset of the first message that is still there."""
+        return await min_offset(self._session, await self._known(queue))
+
+    async def search_offset(self, queue: MessageQueue, when: datetime | float) -> int:
+        """The offset of the first message stored at this time (a datetime, or seconds since the epoch) or later."""
+        seconds = when.timestamp() if isinstance(when, datetime) else when
+        return await search_offset(self._session, await self._known(queue), round(seconds * 1000))
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """Where the group stands; None when it never was in this queue."""
+        return await self._offsets.read(await self._known(queue))
+
+    async def commit(self, queue: MessageQueue, offset: int) -> None:
+        """The group has consumed everything before `offset`."""
+        await self._offsets.reset(await self._known(queue), offset)
+
+    async def close(self) -> None:
+        """Nothing is held open."""
+
+    async def __aenter__(self) -> "PullConsumer":
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()

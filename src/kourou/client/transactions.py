@@ -1,0 +1,238 @@
+"""Transactions: messages that are delivered if something else succeeds, and never if it fails.
+
+    send half message ─▶ do the work ─▶ commit: delivered      a broker stores the half message where nobody sees it
+                             └────────▶ roll back: gone
+
+If the producer dies in between, or its commit is lost, the broker asks some client of the same producer group what
+became of the message (request 39), again and again. We answer by what was decided in this process, if it was; else by
+the `Checker` that the user gave. While the block of a transaction runs, the answer is that it is not known yet.
+
+Java: TransactionMQProducer, DefaultMQProducerImpl.endTransaction.
+"""
+
+import asyncio
+import inspect
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from enum import IntEnum
+from typing import Final
+
+from kourou.client.delivery import Delivery, delivered_topic
+from kourou.client.errors import InvalidMessageError, TransactionFailedError
+from kourou.client.outgoing import Message
+from kourou.client.producer import Producer, by_key, make_message
+from kourou.client.results import SendResult
+from kourou.client.session import Session
+from kourou.net.connection import Connection
+from kourou.protocol.codes import CommandFlag, RequestCode, SysFlag
+from kourou.protocol.command import Command
+from kourou.protocol.errors import KourouError
+from kourou.protocol.headers import CheckTransactionState, EndTransaction
+from kourou.protocol.ids import decode_offset_id
+from kourou.protocol.message import MessageQueue
+from kourou.protocol.properties import Property
+from kourou.protocol.record import decode_record
+
+log = logging.getLogger(__name__)
+
+Checker = Callable[[Delivery], Awaitable[bool | None] | bool | None]
+"""What became of this message's transaction? True: committed; False: rolled back; None: not known yet."""
+
+REMEMBERED: Final = 10_000
+"""Decisions that are kept for the broker's questions; enough for any commit that was lost on its way."""
+
+
+class Outcome(IntEnum):
+    """`commitOrRollback` on the wire."""
+
+    UNKNOWN = 0
+    COMMIT = SysFlag.TRANSACTION_COMMIT
+    ROLLBACK = SysFlag.TRANSACTION_ROLLBACK
+
+
+class Transactions:
+    """The transactions of one client."""
+
+    def __init__(self, session: Session, producer_of: Callable[[str], Producer]) -> None:
+        self._session = session
+        self._producer_of = producer_of
+        self._checkers: dict[str, Checker] = {}  # by group, as brokers know it
+        self._announced: set[str] = set()  # groups that brokers have heard of
+        self._decisions: OrderedDict[str, Outcome] = OrderedDict()  # message id -> what was decided
+        session.answer_to(RequestCode.CHECK_TRANSACTION_STATE, self._check)
+
+    def begin(self, topic: str, group: str, check: Checker | None) -> "Transaction":
+        producer = self._producer_of(group)
+        if check is not None:
+            self._checkers[producer.group] = check
+        return Transaction(self, self._session, producer, topic)
+
+    async def answer_with(self, group: str, check: Checker) -> None:
+        """Answer questions about this group from now on."""
+        producer = self._producer_of(group)
+        self._checkers[producer.group] = check
+        await self._session.heartbeat()
+
+    async def announce(self, group: str, topic: str) -> None:
+        """Brokers ask only groups that they have heard of."""
+        if group not in self._announced:
+            await self._session.publish_route(self._session.wrap(topic))
+            await self._session.heartbeat()
+            self._announced.add(group)
+
+    def decide(self, message_id: str, outcome: Outcome) -> None:
+        self._decisions[message_id] = outcome
+        if len(self._decisions) > REMEMBERED:
+            self._decisions.popitem(last=False)
+
+    def forget(self, message_id: str) -> None:
+        self._decisions.pop(message_id, None)
+
+    async def end(self, group: str, sent: SendResult, outcome: Outcome, remark: str | None = None) -> None:
+        """Tell the broker. Lost on its way, it is told again when the broker asks."""
+        self.decide(sent.message_id, outcome)
+        header = EndTransaction(
+            producer_group=group,
+            tran_state_table_offset=sent.queue_offset,
+            commit_log_offset=decode_offset_id(sent.offset_id).offset,
+            commit_or_rollback=outcome,
+            msg_id=sent.message_id,
+            from_transaction_check=False,
+            transaction_id=sent.transaction_id,
+            topic=sent.queue.topic,
+        )
+        command = Command(
+            RequestCode.END_TRANSACTION, remark=remark, ext={**header.encode(), "bname": sent.queue.broker_name}
+        )
+        try:
+            await self._session.pool.tell(self._session.routes.master(sent.queue.broker_name), command)
+        except KourouError as error:
+            log.warning("broker not told of %s id=%s; it will ask: %s", outcome.name, sent.message_id, error)
+
+    # ── The broker's questions ────────────────────────────────────────────────────────────────────────────────────
+
+    def _check(self, connection: Connection, command: Command) -> None:
+        header = CheckTransactionState.decode(command.ext)
+        record = decode_record(command.body)
+        queue = MessageQueue(record.topic, header.broker_name or "", record.queue_id)
+        message = Delivery(record, queue, self._session.unwrap(delivered_topic(record)), None)
+        self._session.spawn(self._answer(connection, header, message), f"check {message.message_id}")
+
+    async def _answer(self, connection: Connection, header: CheckTransactionState, message: Delivery) -> None:
+        group = message.properties.get(Property.PRODUCER_GROUP, "")
+        remark = None
+        try:
+            outcome = await self._outcome(group, message)
+        except Exception as error:
+            log.exception("transaction check failed id=%s", message.message_id)
+            outcome, remark = Outcome.UNKNOWN, f"checkLocalTransactionState exception: {error}"
+        answer = EndTransaction(
+            producer_group=group,
+            tran_state_table_offset=header.tran_state_table_offset,
+            commit_log_offset=header.commit_log_offset,
+            commit_or_rollback=outcome,
+            msg_id=message.message_id,
+            from_transaction_check=True,
+            transaction_id=header.transaction_id,
+            topic=message.queue.topic,
+        )
+        ext = {**answer.encode(), "bname": message.queue.broker_name}
+        command = Command(RequestCode.END_TRANSACTION, flag=int(CommandFlag.ONE_WAY), remark=remark, ext=ext)
+        self._session.pool.sign(command)
+        connection.send_now(command)
+
+    async def _outcome(self, group: str, message: Delivery) -> Outcome:
+        decided = self._decisions.get(message.message_id)
+        if decided is not None:
+            return decided
+        checker = self._checkers.get(group)
+        if checker is None:
+            return Outcome.UNKNOWN
+        if inspect.iscoroutinefunction(checker):
+            verdict = await checker(message)
+        else:
+            verdict = await asyncio.to_thread(checker, message)
+        if verdict is None:
+            return Outcome.UNKNOWN
+        return Outcome.COMMIT if verdict else Outcome.ROLLBACK
+
+    async def close(self) -> None:
+        self._checkers.clear()
+
+
+class Transaction:
+    """`async with mq.transaction(...) as tx`: commits on leaving, rolls back on an exception."""
+
+    def __init__(self, transactions: Transactions, session: Session, producer: Producer, topic: str) -> None:
+        self._transactions = transactions
+        self._session = session
+        self._producer = producer
+        self._topic = topic
+        self._halves: list[SendResult] = []
+        self._ended = False
+
+    async def __aenter__(self) -> "Transaction":
+        await self._transactions.announce(self._producer.group, self._topic)
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            await self.commit()
+        else:
+            await asyncio.shield(asyncio.ensure_future(self.rollback(f"{type(error).__name__}: {error}")))
+
+    async def send(
+        self,
+        body: bytes | Message,
+        *,
+        tag: str | None = None,
+        keys: str | Sequence[str] = (),
+        properties: dict[str, str] | None = None,
+        ordering_key: str | None = None,
+        topic: str | None = None,
+        timeout: float | None = None,
+    ) -> SendResult:
+        """Store a message that nobody sees before the commit. Of the transaction's topic, or of another one.
+
+        Raises TransactionFailedError when it is not stored safely; else as `Producer.send`.
+        """
+        if self._ended:
+            raise TransactionFailedError("the transaction is over")
+        message = make_message(body, tag=tag, keys=keys, properties=properties)
+        if message.delay is not None or message.deliver_at is not None or message.delay_level:
+            raise InvalidMessageError("a message of a transaction can't be delayed")
+        extra = {Property.TRANSACTION_PREPARED: "true", Property.PRODUCER_GROUP: self._producer.group}
+        prepared = self._producer.draft(topic or self._topic, message, extra)
+        self._transactions.decide(prepared.unique_id, Outcome.UNKNOWN)
+        fixed = None if ordering_key is None else by_key(ordering_key)
+        sent = await self._producer.send_draft(prepared, fixed, timeout)
+        self._halves.append(sent)
+        if not sent.is_safe:
+            await self.rollback(f"stored with {sent.status.name}")
+            raise TransactionFailedError(f"half message {sent.message_id} is stored unsafely: {sent.status.name}")
+        return sent
+
+    async def commit(self) -> None:
+        """Deliver what was sent."""
+        await self._end(Outcome.COMMIT, None)
+
+    async def rollback(self, reason: str | None = None) -> None:
+        """Deliver nothing of it."""
+        await self._end(Outcome.ROLLBACK, reason)
+
+    async def leave_open(self) -> None:
+        """Decide nothing here: the broker will ask, and the checker decides."""
+        if not self._ended:
+            self._ended = True
+            for half in self._halves:
+                self._transactions.forget(half.message_id)
+
+    async def _end(self, outcome: Outcome, remark: str | None) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        for half in self._halves:
+            self._transactions.decide(half.message_id, outcome)  # before the first await: the broker may ask meanwhile
+        for half in self._halves:
+            await self._transactions.end(self._producer.group, half, outcome, remark)
