@@ -4,6 +4,7 @@
     segments.py       equal-sized files as one long address range
     commit_log.py     every message of every topic, one after the other
     consume_queue.py  20-byte entries: where a queue's n-th message lies
+    extensions.py     what filters know about a queue's messages, if that is wanted
     index.py          message key -> offsets
     dispatch.py       commit log -> consume queues and index
     flush.py          when what is written becomes safe

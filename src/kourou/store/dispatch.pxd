@@ -11,7 +11,7 @@ cdef bytes _SCHEDULE, _TAGS
 
 
 cdef class Dispatcher:
-    cdef object _queue_of, _delays
+    cdef object _queue_of, _delays, _extend
     cdef Index _index
     cdef bytes _topic
     cdef dict _queues

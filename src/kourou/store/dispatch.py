@@ -40,8 +40,13 @@ class Dispatcher:
         delays: dict[int, int],
         *,
         sealed: bool = False,
+        extend: Callable[[ConsumeQueue, Scanner, int], int] | None = None,
     ) -> None:
-        """`sealed`: each new record ends in a CRC over all of it."""
+        """`sealed`: each new record ends in a CRC over all of it.
+
+        `extend` says what a new entry has in place of the code of the tags.
+        """
+        self._extend = extend
         self._queue_of = queue_of
         self._index = index
         self._delays = delays
@@ -110,6 +115,8 @@ class Dispatcher:
                 tags_code = scanner.tags_hash if topic != _SCHEDULE else self._due_ms(scanner)
                 if scanner.queue_offset > queue.end:
                     self.gaps += 1
+                if self._extend is not None and _is_next(queue, scanner):
+                    tags_code = self._extend(queue, scanner, tags_code)
                 done = queue.put(scanner.physical_offset, scanner.size, tags_code, scanner.queue_offset)
                 if done == _BEHIND and self.recovering and (scanner.queue_offset == 0 or queue.end - queue.start < 2):
                     # The topic was removed and made again, and its queue begins anew; or its first record is wrong.
@@ -166,3 +173,8 @@ class Dispatcher:
             return scanner.tags_hash
         level = min(level, max(self._delays))
         return scanner.stored_ms + self._delays.get(level, 1000) if level > 0 else scanner.tags_hash
+
+
+def _is_next(queue: ConsumeQueue, scanner: Scanner) -> bool:
+    """Will the queue make an entry for this record, rather than have one?"""
+    return scanner.queue_offset >= queue.end and scanner.physical_offset + scanner.size > queue.max_physical

@@ -6,6 +6,8 @@ from pathlib import Path
 from kourou.store.consume_queue import ConsumeQueue
 from kourou.store.disk import Disk, File
 from kourou.store.errors import DiskFailedError
+from kourou.store.extensions import Extensions
+from kourou.store.segments import folder_name
 from kourou.store.settings import StoreSettings
 
 MAPPED_QUEUES_MAX = 4096
@@ -25,6 +27,7 @@ class Queues:
         self._disk = disk
         self._folder = folder
         self._settings = settings
+        self.extensions = Extensions(disk, folder.with_name(folder.name + "_ext"), settings.queue_ext_file_size)
         self._on_disk: dict[str, set[int]] = {}
         self._open: dict[str, dict[int, ConsumeQueue]] = {}
         self._mapped_max = mapped_max
@@ -104,8 +107,9 @@ class Queues:
 
     def dirty_files(self) -> list[File]:
         """Files with entries since the last call, which are to be synced. Raises OSError."""
+        files = self.extensions.dirty_files()
         dirty = [queue for topic in self._open.values() for queue in topic.values() if queue.dirty_bytes]
-        return [file for queue in dirty for file in queue.dirty_files()]
+        return files + [file for queue in dirty for file in queue.dirty_files()]
 
     def let_go(self) -> None:
         """After a sync: unmap what is too many."""
@@ -135,9 +139,7 @@ class Queues:
         return self._topic_path(topic) / str(queue_id)
 
     def _topic_path(self, topic: str) -> Path:
-        """A damaged record may have any topic: an `o` with a wrong bit is a slash. It must not lead elsewhere."""
-        name = topic.replace("/", "\ufffd").replace("\0", "\ufffd")
-        return self._folder / (name if name not in ("", ".", "..") else f"\ufffd{name}")
+        return self._folder / folder_name(topic)
 
     def by_bytes(self, topic: bytes, queue_id: int) -> ConsumeQueue:
         """As `ensure`, for a topic as it stands in a record."""
@@ -162,7 +164,16 @@ class Queues:
             if queue_id not in self._on_disk.get(topic, ()) or len(self._disk.files(self._path(topic, queue_id))) < 2:
                 return 0
             queue = self.ensure(topic, queue_id)
-        return queue.expire(self.log_start)
+        count = queue.expire(self.log_start)
+        if count:
+            self.extensions.expire(queue)
+        return count
+
+    def truncate(self, log_end: int) -> None:
+        """The log ends here: what points behind it goes from all queues, durably. Raises OSError."""
+        for queue in self.opened():
+            if queue.truncate(log_end):
+                self.extensions.truncate(queue)
 
     def forget(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """A queue is to be removed; here it is, if it is open.
@@ -178,6 +189,7 @@ class Queues:
 
     def remove(self, topic: str, queue_id: int) -> None:
         """The files of a queue go, which was forgotten before. Raises OSError."""
+        self.extensions.remove(topic, queue_id)
         queues, on_disk = self._open.get(topic, {}), self._on_disk.get(topic, set())
         if queues or on_disk - {queue_id}:
             self._disk.remove_folder(self._path(topic, queue_id))
@@ -190,6 +202,7 @@ class Queues:
     def remove_all(self) -> None:
         self.close()
         self._disk.remove_folder(self._folder)
+        self.extensions.remove_all()
         self._on_disk.clear()
 
     def close(self) -> None:
@@ -197,3 +210,4 @@ class Queues:
             queue.close()
         self._open.clear()
         self._mapped.clear()
+        self.extensions.close()

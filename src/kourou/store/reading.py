@@ -22,6 +22,8 @@ from typing import Final
 from kourou.protocol.record import Found, Scanner, StoredMessage
 from kourou.store.commit_log import CommitLog
 from kourou.store.consume_queue import Boundary, ConsumeQueue
+from kourou.store.consume_queue_ext import ADDRESS_MAX, Unit
+from kourou.store.errors import StoreError
 from kourou.store.index import TAGS_KEY, Index
 from kourou.store.queues import Queues
 
@@ -116,10 +118,14 @@ class Reader:
         max_count: int,
         *,
         accepts: Callable[[int], bool] | None = None,
+        accepts_unit: Callable[[Unit], bool] | None = None,
         accepts_record: Callable[[memoryview], bool] | None = None,
         max_size: int | None = None,
     ) -> GetResult:
-        """Up to `max_count` records from `offset` on whose tags code is accepted, and whose record is."""
+        """Up to `max_count` records from `offset` on whose tags code is accepted, and whose record is.
+
+        If the queue has an extension, `accepts_unit` is asked, too; where a unit is lost, nobody is, and it passes.
+        """
         queue = self._queues.get(topic, queue_id)
         if queue is None:
             return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0)
@@ -128,8 +134,36 @@ class Reader:
             status, next_offset = outside
             return GetResult(status, next_offset, queue.start, queue.end)
         result = GetResult(GetStatus.NO_MATCHED_MESSAGE, offset, queue.start, queue.end)
-        self._collect(queue, result, max_count, accepts, accepts_record, max_size)
+        passes = self._entry_filter(queue, accepts, accepts_unit)
+        self._collect(queue, result, max_count, passes, accepts_record, max_size)
         return result
+
+    def _entry_filter(
+        self,
+        queue: ConsumeQueue,
+        accepts: Callable[[int], bool] | None,
+        accepts_unit: Callable[[Unit], bool] | None,
+    ) -> Callable[[int], bool] | None:
+        """Does an entry pass, by what it has in place of the tags?"""
+        if accepts is None and accepts_unit is None:
+            return None
+
+        def passes(tags_code: int) -> bool:
+            if tags_code > ADDRESS_MAX:
+                return accepts is None or accepts(tags_code)
+            unit = self._unit(queue, tags_code)
+            if unit is None:
+                return True
+            return (accepts is None or accepts(unit.tags_code)) and (accepts_unit is None or accepts_unit(unit))
+
+        return passes
+
+    def _unit(self, queue: ConsumeQueue, address: int) -> Unit | None:
+        try:
+            return self._queues.extensions.unit(queue, address)
+        except (OSError, StoreError) as error:
+            log.error("the extension of queue %d of %s can't be read: %s", queue.queue_id, queue.topic, error)
+            return None
 
     def _collect(
         self,

@@ -122,8 +122,8 @@ class Recovery:
         self._cut_log(end)
         self._sync_log(start, end)
         self.log.resume(end, self.dispatcher.stored_ms)
+        self.queues.truncate(end)
         for queue in self.queues.opened():
-            queue.truncate(end)
             queue.next_offset = queue.end
         if self.index is not None:
             self.index.truncate(end)

@@ -190,5 +190,14 @@ class Segments:
         self._open.clear()
 
 
+def folder_name(topic: str) -> str:
+    """The folder of a topic. A damaged record may have any topic: an `o` with a wrong bit is a slash.
+
+    It must not lead elsewhere.
+    """
+    name = topic.replace("/", "\ufffd").replace("\0", "\ufffd")
+    return name if name not in ("", ".", "..") else f"\ufffd{name}"
+
+
 def segment_name(start: int) -> str:
     return f"{start:0{NAME_DIGITS}}"

@@ -36,6 +36,7 @@ from kourou.store.queues import Queues
 from kourou.store.reading import Reader
 from kourou.store.recovery import CleanStop, Recovery, RecoveryReport, read_clean_stop
 from kourou.store.retention import Cleaner, expired_queues
+from kourou.store.segments import folder_name
 from kourou.store.settings import FlushMode, StoreSettings, delay_table
 
 log = logging.getLogger(__name__)
@@ -522,7 +523,7 @@ class Store:
         What was appended and is not dispatched yet will make a queue of that name again.
         """
         removed = self._remove_queues([(topic, queue_id) for queue_id in self.queues.of_topic(topic)])
-        self._disk.remove_folder(self._paths.queues_ext / topic)
+        self._disk.remove_folder(self._paths.queues_ext / folder_name(topic))
         return removed
 
     def remove_unused_topics(self, used: Container[str]) -> list[str]:

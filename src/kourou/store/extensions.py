@@ -1,0 +1,101 @@
+"""The extensions of all consume queues: which has one, and what its entries stand for.
+
+With `enableConsumeQueueExt` each entry that dispatch makes gets a unit in the extension of its queue, which has the code
+of the tags and the bit map that `bit_map_of` gives for the record; the entry has the unit's address. Without it, units
+that are there are still read. A queue without units has no folder.
+
+A queue is what decides: its newest entry says where its extension ends, and its oldest where it begins.
+
+Java: ConsumeQueueExt, CommitLogDispatcherCalcBitMap.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from kourou.protocol.record import Scanner
+from kourou.store.consume_queue import ConsumeQueue
+from kourou.store.consume_queue_ext import ConsumeQueueExt, Unit, is_address
+from kourou.store.disk import Disk, File
+from kourou.store.errors import DiskFailedError
+from kourou.store.segments import folder_name
+
+
+class Extensions:
+    """The folder consumequeue_ext/. An extension is opened when somebody first needs it."""
+
+    def __init__(self, disk: Disk, folder: Path, file_size: int) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._file_size = file_size
+        self._open: dict[tuple[str, int], ConsumeQueueExt] = {}
+        self.bit_map_of: Callable[[Scanner], bytes] | None = None
+        """Which filters the record passes at which a scanner stands; for whoever knows the filters to set."""
+
+    def extend(self, queue: ConsumeQueue, scanner: Scanner, tags_code: int) -> int:
+        """What the queue's next entry, for this record, has in place of the tags.
+
+        Raises DiskFullError, DiskFailedError, BadStoreError.
+        """
+        bit_map = self.bit_map_of(scanner) if self.bit_map_of is not None else b""
+        address = self._ensure(queue).append(Unit(tags_code, scanner.stored_ms, bit_map))
+        return tags_code if address is None else address
+
+    def unit(self, queue: ConsumeQueue, address: int) -> Unit | None:
+        """What an address in a queue stands for; None if it leads nowhere. Raises OSError, StoreError."""
+        return self._ensure(queue).read(address)
+
+    def _ensure(self, queue: ConsumeQueue) -> ConsumeQueueExt:
+        name = (queue.topic, queue.queue_id)
+        ext = self._open.get(name)
+        if ext is None:
+            path = self._path(*name)
+            try:
+                size = max(self._disk.files(path).values(), default=0) or self._file_size  # those that are there win
+                ext = ConsumeQueueExt(self._disk, path, size)
+                ext.open(_newest(queue))
+            except OSError as error:
+                raise DiskFailedError(f"{path} can't be read: {error}") from None
+            self._open[name] = ext
+        return ext
+
+    def _path(self, topic: str, queue_id: int) -> Path:
+        return self._folder / folder_name(topic) / str(queue_id)
+
+    # ── What follows the queues ───────────────────────────────────────────────────────────────────────────────────
+
+    def truncate(self, queue: ConsumeQueue) -> None:
+        """A queue was cut: units behind its newest entry go. Raises OSError."""
+        ext = self._open.get((queue.topic, queue.queue_id))
+        if ext is not None:
+            ext.truncate(_newest(queue))
+
+    def expire(self, queue: ConsumeQueue) -> None:
+        """Old entries of a queue are gone: files with units of no others go, too. Raises OSError."""
+        if queue.start < queue.end and is_address(oldest := queue.entry(queue.start)[2]):
+            self._ensure(queue).expire(oldest)
+
+    def remove(self, topic: str, queue_id: int) -> None:
+        """A queue is removed. Raises OSError."""
+        ext = self._open.pop((topic, queue_id), None)
+        if ext is not None:
+            ext.close()
+        self._disk.remove_folder(self._path(topic, queue_id))
+
+    def remove_all(self) -> None:
+        """All queues are. Raises OSError."""
+        self.close()
+        self._disk.remove_folder(self._folder)
+
+    def dirty_files(self) -> list[File]:
+        """Files with units since the last call, which are to be synced before those of the queues. Raises OSError."""
+        return [file for ext in self._open.values() for file in ext.dirty_files()]
+
+    def close(self) -> None:
+        for ext in self._open.values():
+            ext.close()
+        self._open.clear()
+
+
+def _newest(queue: ConsumeQueue) -> int:
+    """What the newest entry has in place of the tags; 0 without any."""
+    return queue.entry(queue.end - 1)[2] if queue.start < queue.end else 0
