@@ -11,13 +11,15 @@ from pathlib import Path
 from tests.interop.processes import GaveUpError
 from tests.interop.toolchain import MissingToolError
 
-from benchmarks import codec, nameserver, records, report
+from benchmarks import codec, nameserver, records, recovery, report, store
 from benchmarks.load import RefusedError
 
 BENCHMARKS: dict[str, Callable[[argparse.Namespace], report.Result]] = {
     "codec": lambda options: codec.run(options.quick),
     "records": lambda options: records.run(options.quick),
     "nameserver": nameserver.run,
+    "store": lambda options: store.run_aside(options.quick),
+    "recovery": lambda options: recovery.run(recovery.QUICK_MIB if options.quick else recovery.MIB_WRITTEN),
 }
 
 

@@ -35,6 +35,7 @@ QUEUES = 8
 BATCH = 32
 HOST = encode_host("127.0.0.1:10911")
 NO_NAME_SERVER = "127.0.0.1:9"
+MIB_WRITTEN, QUICK_MIB = 1024, 128
 INDEX_SLOTS, INDEX_ENTRIES = 1_000_000, 4_000_000
 
 FOUND_ABNORMAL, LOADED = "last shutdown abnormally", "load over, and the max phy offset"
@@ -171,12 +172,12 @@ def _clock(line: str) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.recovery", description="Recovery after kill -9.")
-    parser.add_argument("--quick", action="store_true", help="128 MiB only")
-    parser.add_argument("--mib", type=int, metavar="N", help="the size of the log (default: 1024)")
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK_MIB} MiB only")
+    parser.add_argument("--mib", type=int, metavar="N", help=f"the size of the log (default: {MIB_WRITTEN})")
     parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--open", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    mib = options.mib or (128 if options.quick else 1024)
+    mib = options.mib or (QUICK_MIB if options.quick else MIB_WRITTEN)
     if options.write is not None:
         _write(options.write, mib)
     elif options.open is not None:

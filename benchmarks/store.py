@@ -227,21 +227,26 @@ def run(quick: bool, folder: Path) -> Result:
     return result
 
 
+def run_aside(quick: bool, folder: Path | None = None) -> Result:
+    """In a folder of its own, within this one or the machine's temporary one."""
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        return run(quick, Path(temporary))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.store")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--folder", type=Path, help="where the stores are made (default: a temporary folder)")
     parser.add_argument("--appends-only", action="store_true", help="print the cost of appends as JSON")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=options.folder if not options.appends_only else None) as temporary:
-        folder = Path(temporary)
-        if options.appends_only:
-            print(json.dumps(append_costs(folder, options.quick)))
-            return 0
-        print_where(where())
-        result = run(options.quick, folder)
-        result.print()
-        return 0 if result.cleared else 1
+    if options.appends_only:
+        with tempfile.TemporaryDirectory() as temporary:
+            print(json.dumps(append_costs(Path(temporary), options.quick)))
+        return 0
+    print_where(where())
+    result = run_aside(options.quick, options.folder)
+    result.print()
+    return 0 if result.cleared else 1
 
 
 if __name__ == "__main__":

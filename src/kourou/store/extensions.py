@@ -1,8 +1,8 @@
 """The extensions of all consume queues: which has one, and what its entries stand for.
 
-With `enableConsumeQueueExt` each entry that dispatch makes gets a unit in the extension of its queue, which has the code
-of the tags and the bit map that `bit_map_of` gives for the record; the entry has the unit's address. Without it, units
-that are there are still read. A queue without units has no folder.
+With `enableConsumeQueueExt` each entry that dispatch makes gets a unit in the extension of its queue. It has the code
+of the tags and the bit map that `bit_map_of` gives for the record; the entry has its address. Without that setting,
+units that are there are still read. A queue without units has no folder.
 
 A queue is what decides: its newest entry says where its extension ends, and its oldest where it begins.
 

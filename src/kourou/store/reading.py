@@ -317,10 +317,10 @@ class Reader:
         return 0 if queue is None else queue.offset_by_time(time_ms, boundary, self.stored_ms_at)
 
     def stored_ms_at(self, physical_offset: int, size: int) -> int:
-        """When a record was stored; -1 if it is not there any more."""
+        """When a record was stored; -1 if it is not there any more, or can't be read."""
         try:
             record = self._log.read(physical_offset, size)
-        except KeyError:
+        except (KeyError, OSError):
             return -1
         scanner = Scanner(record)
         return scanner.stored_ms if scanner.step() == Found.RECORD else -1
