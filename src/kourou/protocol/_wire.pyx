@@ -392,6 +392,8 @@ cdef bytes _encode_usual(command):
     cdef object remark = _get(command, _REMARK)
     out = _put_number(out, _get(command, _CODE))
     if ext is not None and PyDict_Size(ext) > 0:
+        if PyDict_Size(ext) > FIELDS_MAX:
+            return _encode(command)
         out = _put(out, b',"extFields":{', 14)
         while PyDict_Next(ext, &pos, &name, &value):
             text = _utf8(<object>name, &name_size)

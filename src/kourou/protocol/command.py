@@ -30,9 +30,9 @@ LENGTH_MAX = (1 << 31) - 1
 
 HEADER_SIZE_MAX = 1024 * 1024
 FIELDS_MAX = 10_000
-"""The largest header that is read, and how many fields it may have. Apache has no such limits; but one thread serves
-everybody here, and a header of 16 MiB in a million fields would keep it busy for seconds. Real ones stay below 200 KiB
-(a message with 32 KiB of properties, each character escaped) and 50 fields."""
+"""The largest header that is read or written, and how many fields it may have. Apache has no such limits; but one
+thread serves everybody here, and a header of 16 MiB in a million fields would keep it busy for seconds. Real ones stay
+below 200 KiB (a message with 32 KiB of properties, each character escaped) and 50 fields."""
 
 OUR_LANGUAGE = Language.PYTHON.name
 
@@ -221,13 +221,15 @@ def encode(command: Command) -> bytes:
 
 def encode_head(command: Command, body_size: int) -> bytes:
     """The frame up to its body, for a body of `body_size` bytes that is sent separately."""
+    if command.ext is not None and len(command.ext) > FIELDS_MAX:
+        raise LocalProtocolError(f"header of {len(command.ext)} fields; the limit is {FIELDS_MAX}")
     try:
         header = encode_binary(command) if command.binary else encode_json(command)
     except UnicodeEncodeError as error:
         raise LocalProtocolError(f"text that is not valid Unicode can't be sent: {error}") from None
     size = len(header)
-    if size > HEADER_LENGTH_MAX:
-        raise LocalProtocolError(f"header of {size} bytes; a frame has room for {HEADER_LENGTH_MAX}")
+    if size > HEADER_SIZE_MAX:
+        raise LocalProtocolError(f"header of {size} bytes; the limit is {HEADER_SIZE_MAX}")
     if 4 + size + body_size > LENGTH_MAX:
         raise LocalProtocolError(f"body of {body_size} bytes; a frame has room for {LENGTH_MAX} with its header")
     return b"%b%b" % (_pack_sizes(4 + size + body_size, size | command.binary << 24), header)
