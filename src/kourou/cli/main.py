@@ -1,16 +1,16 @@
 """`kourou`: the commands, and what happens to their errors."""
 
-import asyncio
 import sys
-from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from kourou import _backend
 from kourou._version import __version__
+from kourou.cli import messages
 from kourou.cli import store as store_commands
+from kourou.cli.running import LogLevel, run
 
 app = typer.Typer(
     name="kourou",
@@ -19,6 +19,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(store_commands.app, name="store")
+app.command()(messages.send)
+app.command()(messages.tail)
 
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", "-c", metavar="FILE", help="Properties file with Apache's names.")
@@ -30,7 +32,6 @@ ReadyFile = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Written when ready: JSON with pid and addresses.")
 ]
 Host = Annotated[str | None, typer.Option(help="Address to listen on (default: loopback).")]
-LogLevel = Annotated[str, typer.Option(help="debug, info, warning or error.", envvar="KOUROU_LOG_LEVEL")]
 
 
 @app.callback(invoke_without_command=True)
@@ -90,33 +91,6 @@ def run_all(
     from kourou.cli import serve
 
     run(lambda: serve.run_all(host, namesrv_port, port, store, config, assign or [], ready_file), log_level)
-
-
-def run(command: Callable[[], Coroutine[Any, Any, None]], log_level: str) -> None:
-    """Run an asyncio command with logging; an error of ours is one line, not a traceback."""
-    import logging
-
-    from kourou.protocol.errors import KourouError
-
-    level = log_level.upper()
-    if level not in ("DEBUG", "INFO", "WARNING", "ERROR"):
-        raise typer.BadParameter(f"--log-level {log_level}: debug, info, warning or error is expected")
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
-    try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(command())
-    except KourouError as error:
-        print(f"kourou: {error}", file=sys.stderr)
-        raise typer.Exit(1) from None
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop where it is installed: 2.7 times less CPU with many small connections."""
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
 
 
 def main() -> None:
