@@ -12,8 +12,8 @@ levels share the slice, so that none waits for another one.
 How far each level is, is kept in delayOffset.json. That file never says more than the disk has: a delivery counts once
 its copy is safe, otherwise a crash would lose the message. But then it says too little, and a crash would deliver twice
 what was delivered after the file was written. So each copy says where its original lies, in the field that commits
-have for the offset of their half message (`~offset`, which is negative and so never one of theirs), and the file says up
-to where in the log its offsets speak for:
+have for the offset of their half message (`~offset`, which is negative and so never one of theirs); and the file says
+up to where in the log its offsets speak for:
 
     delayOffset.json: offsets {3: 17}, deliveredTo P          the log: … P … copy of 17, copy of 18 … end
 
