@@ -39,6 +39,7 @@ class Topics:
             names.TRANSACTION_CHECK_TOPIC,
             names.SELF_TEST_TOPIC,
             names.OFFSET_MOVED_TOPIC,
+            names.ROCKSDB_OFFSET_TOPIC,
         }
         self.changed: set[str] = set()  # since the last registration
         self._auto_created = 0
@@ -66,6 +67,8 @@ class Topics:
         yield _topic(f"{names.SYSTEM_PREFIX}SYNC_BROKER_MEMBER_{settings.name}", 1, INHERIT)
         yield _topic(names.HALF_TOPIC, 1)
         yield _topic(names.HALF_OP_TOPIC, 1)
+        yield _topic(names.ROCKSDB_HALF_TOPIC, 1)
+        yield _topic(names.ROCKSDB_HALF_OP_TOPIC, 1)
         yield _topic(names.TIMER_TOPIC, 1)
 
     # ── Looking up ────────────────────────────────────────────────────────────────────────────────────────────────

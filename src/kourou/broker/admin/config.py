@@ -27,6 +27,9 @@ from kourou.store.store import Store
 
 log = logging.getLogger(__name__)
 
+_BLACK_LIST = frozenset(("configBlackList", "brokerConfigPath"))
+"""What no broker lets change, Apache's neither."""
+
 
 class ConfigRequests:
     """Serves requests about settings and files."""
@@ -46,10 +49,12 @@ class ConfigRequests:
     def update(self, asked: Asked) -> Command:
         """UPDATE_BROKER_CONFIG: all of the changes, or none."""
         properties = self._properties(asked.command.body)
+        if not _BLACK_LIST.isdisjoint(properties):
+            raise Refused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
         try:
             changed = change(self._configuration, properties)
         except GuardedPropertyError as error:
-            raise Refused(ResponseCode.NO_PERMISSION, f"Can not update config in black list. {error}") from None
+            raise Refused(ResponseCode.NO_PERMISSION, str(error)) from None
         except PropertyError as error:
             raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from None
         had = self._settings.permission

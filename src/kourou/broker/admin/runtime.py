@@ -8,6 +8,7 @@ Java: AdminBrokerProcessor.prepareRuntimeInfo, StoreStatsService, DefaultMessage
 """
 
 from collections.abc import Callable, Mapping
+from math import ceil
 from typing import Final
 
 from kourou.broker.events import Asked, Refused
@@ -102,8 +103,9 @@ class RuntimeRequests:
             pass  # a disk that can't be asked is no reason to say nothing of the rest
         oldest = store.reader.message_at(log.start) if log.end > log.start else None
         return capacity | {
-            "commitLogDiskRatio": str(log_ratio),
-            "consumeQueueDiskRatio": str(queue_ratio),
+            "commitLogDiskRatio": _percent(log_ratio),
+            f"commitLogDiskRatio_{log.segments.folder}": _percent(log_ratio),
+            "consumeQueueDiskRatio": _percent(queue_ratio),
             "commitLogMinOffset": str(log.start),
             "commitLogMaxOffset": str(log.end),
             "dispatchBehindBytes": str(log.end - store.dispatched),
@@ -159,6 +161,11 @@ class RuntimeRequests:
 
 def _flag(value: bool) -> str:
     return str(value).lower()
+
+
+def _percent(ratio: float) -> str:
+    """Rounded up to a hundredth."""
+    return str(ceil(ratio * 100) / 100)
 
 
 def _rates(rates: list[float | None]) -> str:
