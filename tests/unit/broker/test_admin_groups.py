@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from tests.unit.broker.asking import GROUP, TOPIC, ok, request
 
 from kourou.broker.settings import BrokerSettings
 from kourou.protocol import bodies, headers
@@ -10,7 +11,6 @@ from kourou.protocol.bodies import SubscriptionGroupConfig
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command
 from kourou.testing.broker import SimulatedBroker
-from tests.unit.broker.asking import GROUP, TOPIC, ok, request
 
 
 def update(group: str = GROUP, **fields: Any) -> Command:

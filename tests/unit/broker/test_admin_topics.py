@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.unit.broker.asking import GROUP, TOPIC, bodies_of, ok, pull, request, send
 
 from kourou.broker.admin import attributes
 from kourou.broker.admin.topics import QUEUES_MAX
@@ -14,7 +15,6 @@ from kourou.protocol.bodies import TopicConfig
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command
 from kourou.testing.broker import SimulatedBroker
-from tests.unit.broker.asking import GROUP, TOPIC, bodies_of, ok, pull, request, send
 
 
 def create(topic: str = TOPIC, **more: Any) -> Command:
@@ -264,7 +264,7 @@ def test_system_topics(world: SimulatedBroker) -> None:
     ],
 )
 def test_attributes_refused(current: dict[str, str] | None, changes: dict[str, str], remark: str) -> None:
-    with pytest.raises(Refused, match=".*") as refused:
+    with pytest.raises(Refused) as refused:
         attributes.alter(attributes.OF_TOPICS, current, changes)
     assert remark in refused.value.remark
 
