@@ -353,9 +353,15 @@ class Client:
         self._consumers.append(consumer)
         return consumer
 
-    def lite_pull(self, *, group: str, settings: ConsumerSettings | None = None, **options: Any) -> LitePullConsumer:
-        """A consumer that is polled: subscribe or assign, seek, poll, commit."""
-        consumer = LitePullConsumer(self.session, group, replace(settings or ConsumerSettings(), **options))
+    def lite_pull(
+        self, *, group: str, settings: ConsumerSettings | None = None, auto_commit: bool = True, **options: Any
+    ) -> LitePullConsumer:
+        """A consumer that is polled: subscribe or assign, seek, poll, commit.
+
+        With `auto_commit` offsets are stored every few seconds, by the polls themselves.
+        """
+        chosen = replace(settings or ConsumerSettings(), **options)
+        consumer = LitePullConsumer(self.session, group, chosen, auto_commit=auto_commit)
         self._consumers.append(consumer)
         return consumer
 

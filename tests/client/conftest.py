@@ -1,0 +1,112 @@
+"""The brokers that the client suite runs against: ours, in a thread, and Apache's, in processes.
+
+Every test that takes `world` runs with both. What only one of them can do is a matter of the test's own marks. Tests
+give their topics and groups names of their own (`name`), so one broker serves them all.
+"""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import pytest
+from tests.interop.processes import wait_for
+from tests.interop.servers import ApacheBroker, ApacheNameServer
+from tests.interop.toolchain import prepare
+from tests.interop.worlds import needed
+
+from kourou.client import Client, Delivery, connect
+from kourou.embedded import EmbeddedThread
+
+APACHE_SETTINGS = {
+    "enablePropertyFilter": "true",
+    "transactionCheckInterval": 3000,
+    "transactionTimeOut": 1000,
+    "timerPrecisionMs": 100,
+    "traceTopicEnable": "true",
+}
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Fetching what is missing takes longer than a test may; so it happens before them."""
+    if any(item.get_closest_marker("interop") for item in session.items) and not session.config.option.collectonly:
+        prepare()
+
+
+@dataclass(frozen=True)
+class World:
+    """Where clients go."""
+
+    kind: str
+    namesrv: str
+    broker: str
+
+
+@pytest.fixture(scope="session")
+def apache_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    home = tmp_path_factory.mktemp("apache")
+    with ExitStack() as at_end:
+        with needed():
+            name_server = ApacheNameServer(home / "namesrv")
+            at_end.callback(name_server.kill)
+            broker = ApacheBroker(home / "broker", "broker-a", name_server.address, APACHE_SETTINGS)
+            at_end.callback(broker.kill)
+            broker.wait_ready()
+            wait_for("the registration of the broker", lambda: _is_registered(name_server.address), 60)
+        yield World("apache", name_server.address, broker.address)
+
+
+def _is_registered(namesrv: str) -> bool:
+    async def look() -> bool:
+        async with connect(namesrv) as mq:
+            return bool((await mq.admin.brokers.cluster()).broker_addr_table)
+
+    return asyncio.run(look())
+
+
+@pytest.fixture(scope="session")
+def kourou_world() -> Iterator[World]:
+    with EmbeddedThread(properties={"enablePropertyFilter": "true"}) as broker:
+        yield World("kourou", broker.namesrv, broker.address)
+
+
+@pytest.fixture(params=["kourou", pytest.param("apache", marks=pytest.mark.interop)])
+def world(request: pytest.FixtureRequest) -> World:
+    chosen = request.getfixturevalue(f"{request.param}_world")
+    assert isinstance(chosen, World)
+    return chosen
+
+
+@pytest.fixture
+def name() -> str:
+    """For topics and groups that are the test's own."""
+    return f"t{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+async def mq(world: World) -> AsyncIterator[Client]:
+    """A client of the world's broker."""
+    async with connect(world.namesrv) as client:
+        yield client
+
+
+Collect = Callable[..., Awaitable[list[Delivery]]]
+
+
+@pytest.fixture
+def collect(mq: Client) -> Collect:
+    """Consumes `count` messages of a topic from its first, as a group of the test's own, and acks them."""
+
+    async def collect(topic: str, count: int, *, seconds: float = 30, **options: object) -> list[Delivery]:
+        found: list[Delivery] = []
+        group = str(options.pop("group", f"{topic}-collect"))
+        async with mq.consume(topic, group=group, **{"start": "first", **options}) as consumer:  # type: ignore[arg-type]
+            async with asyncio.timeout(seconds):
+                while len(found) < count:
+                    message = await anext(consumer)
+                    message.ack()
+                    found.append(message)
+        return found
+
+    return collect
