@@ -8,8 +8,9 @@ import typer
 
 from kourou import _backend
 from kourou._version import __version__
-from kourou.cli import messages
+from kourou.cli import admin, messages
 from kourou.cli import store as store_commands
+from kourou.cli.doctor import doctor
 from kourou.cli.running import LogLevel, run
 
 app = typer.Typer(
@@ -19,8 +20,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(store_commands.app, name="store")
+app.add_typer(admin.app, name="admin")
 app.command()(messages.send)
 app.command()(messages.tail)
+app.command()(doctor)
 
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", "-c", metavar="FILE", help="Properties file with Apache's names.")

@@ -1,0 +1,223 @@
+"""`kourou doctor`: looks at what usually goes wrong, and says what to change.
+
+Each check is a function that gives findings: good, doubtful or bad, with the remedy. It changes nothing.
+"""
+
+import asyncio
+import ipaddress
+import json
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import AsyncIterator
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kourou.cli.running import JsonOutput, LogLevel, NameServers, run
+from kourou.protocol.errors import KourouError
+
+if TYPE_CHECKING:
+    from kourou.client import Client
+
+PATIENCE = 3.0
+SKEW_SECONDS_MAX = 5
+FREE_BYTES_MIN = 1024**3
+USED_RATIO_MAX = 0.85
+OPEN_FILES_MIN = 4096
+
+_AGE = re.compile(r"(\d+) days, (\d+) hours, (\d+) minutes, (\d+) seconds")
+
+
+class State(StrEnum):
+    """How it looks."""
+
+    GOOD = "ok"
+    DOUBTFUL = "warning"
+    BAD = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found, and what to do about it."""
+
+    check: str
+    state: State
+    text: str
+    remedy: str = ""
+
+
+def doctor(
+    name_servers: NameServers = None,
+    store: Annotated[Path | None, typer.Option(metavar="DIR", help="A broker's store on this machine.")] = None,
+    as_json: JsonOutput = False,
+    log_level: LogLevel = "error",
+) -> None:
+    """Check addresses, ports, advertised IPs, disk, clock and versions, and say what to change."""
+    findings: list[Finding] = []
+
+    async def examine() -> None:
+        async for finding in _examine(name_servers or "127.0.0.1:9876", store):
+            findings.append(finding)
+            _show(finding, as_json=as_json)
+
+    run(examine, log_level)
+    if any(finding.state is State.BAD for finding in findings):
+        raise typer.Exit(1)
+
+
+def _show(finding: Finding, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(asdict(finding)), flush=True)
+        return
+    sign = {State.GOOD: "✓", State.DOUBTFUL: "!", State.BAD: "✗"}[finding.state]
+    print(f"{sign} {finding.check}: {finding.text}", flush=True)
+    if finding.remedy:
+        print(f"    → {finding.remedy}", flush=True)
+
+
+async def _examine(name_servers: str, store: Path | None) -> AsyncIterator[Finding]:
+    yield _installation()
+    yield _open_files()
+    if store is not None:
+        for finding in _disk(store):
+            yield finding
+    reachable = False
+    for address in filter(None, (word.strip() for word in name_servers.split(";"))):
+        finding = await _reach("name server", address, "start it (kourou namesrv), or give another one with -n")
+        reachable |= finding.state is State.GOOD
+        yield finding
+    if reachable:
+        async for finding in _brokers(name_servers):
+            yield finding
+
+
+def _installation() -> Finding:
+    from kourou import _backend
+    from kourou._version import __version__
+
+    name = _backend.name()
+    text = f"kourou {__version__}, {name}, Python {sys.version.split()[0]}"
+    if name == "compiled":
+        return Finding("installation", State.GOOD, text)
+    remedy = "install a C compiler (apt-get install gcc python3-dev), then install Kourou again"
+    return Finding("installation", State.DOUBTFUL, f"{text}: a broker costs some five times the CPU", remedy)
+
+
+def _open_files() -> Finding:
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY or hard >= OPEN_FILES_MIN:
+        return Finding("open files", State.GOOD, f"up to {'any number' if hard == resource.RLIM_INFINITY else hard}")
+    remedy = "raise the limit (ulimit -n 65536, or LimitNOFILE= of the service)"
+    return Finding("open files", State.DOUBTFUL, f"up to {hard}: enough for few connections", remedy)
+
+
+def _disk(store: Path) -> list[Finding]:
+    if not store.is_dir():
+        return [Finding("store", State.BAD, f"{store} is no folder", "give the broker's storePathRootDir")]
+    findings = []
+    usage = shutil.disk_usage(store)
+    text = f"{store}: {usage.free / 1024**3:.1f} GiB free of {usage.total / 1024**3:.1f}"
+    used = 1 - usage.free / usage.total
+    if usage.free < FREE_BYTES_MIN or used > USED_RATIO_MAX:
+        remedy = (
+            "free some space: brokers refuse messages at 90 % (diskSpaceWarningLevelRatio), and expire early before"
+        )
+        findings.append(Finding("disk", State.BAD if used > 0.9 else State.DOUBTFUL, text, remedy))
+    else:
+        findings.append(Finding("disk", State.GOOD, text))
+    if not os.access(store, os.W_OK):
+        findings.append(Finding("store", State.BAD, f"{store} can't be written", "chown it to the broker's user"))
+    if (store / "abort").exists():
+        findings.append(
+            Finding(
+                "store",
+                State.GOOD,
+                f"{store} is in use, or its broker did not stop cleanly: the next start will check it",
+            )
+        )
+    return findings
+
+
+async def _reach(what: str, address: str, remedy: str) -> Finding:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        return Finding(what, State.BAD, f"{address} is no address", "host:port is expected")
+    started = time.perf_counter()
+    try:
+        async with asyncio.timeout(PATIENCE):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    except TimeoutError:
+        return Finding(what, State.BAD, f"{address} does not answer in {PATIENCE:g} s", f"a firewall? Else: {remedy}")
+    except OSError as error:
+        return Finding(what, State.BAD, f"{address}: {error.strerror or error}", remedy)
+    writer.close()
+    return Finding(what, State.GOOD, f"{address} is reachable, {(time.perf_counter() - started) * 1000:.1f} ms")
+
+
+async def _brokers(name_servers: str) -> AsyncIterator[Finding]:
+    from kourou.client import connect
+
+    async with connect(name_servers) as mq:
+        try:
+            info = await mq.admin.brokers.cluster()
+        except KourouError as error:
+            yield Finding(
+                "cluster", State.BAD, str(error), "is there a name server at this address, or something else?"
+            )
+            return
+        if not info.broker_addr_table:
+            remedy = "start a broker with this address as namesrvAddr (kourou broker -n …)"
+            yield Finding("brokers", State.BAD, "none is registered with the name server", remedy)
+        for name, data in sorted(info.broker_addr_table.items()):
+            for number, address in sorted(data.broker_addrs.items()):
+                async for finding in _broker(mq, f"broker {name} ({number})", address, name_servers):
+                    yield finding
+
+
+async def _broker(mq: "Client", what: str, address: str, name_servers: str) -> AsyncIterator[Finding]:
+    finding = await _reach(
+        what, address, "this is what clients are told: set brokerIP1 to an address that they can reach, and restart"
+    )
+    yield finding
+    if _is_loopback(address) and not all(_is_loopback(one) for one in name_servers.split(";") if one.strip()):
+        remedy = "set brokerIP1 to the broker's address in your network, and restart it"
+        yield Finding(what, State.BAD, f"it is announced as {address}: only its own machine can reach that", remedy)
+    if finding.state is not State.GOOD:
+        return
+    try:
+        runtime = await mq.admin.brokers.runtime(address)
+    except KourouError as error:
+        yield Finding(what, State.BAD, str(error), "is a RocketMQ broker listening there?")
+        return
+    yield Finding(what, State.GOOD, f"version {runtime.get('brokerVersionDesc', 'unknown')}")
+    skew = _skew(runtime)
+    if skew is not None and abs(skew) > SKEW_SECONDS_MAX:
+        remedy = "let all machines take their time from NTP: delays, expiry and message ids depend on it"
+        yield Finding(what, State.DOUBTFUL, f"its clock differs from this one by {skew:.0f} s", remedy)
+
+
+def _is_loopback(address: str) -> bool:
+    host = address.strip().rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _skew(runtime: dict[str, str]) -> float | None:
+    """How far a broker's clock is ahead: it says when it started, and how long ago that was."""
+    match = _AGE.search(runtime.get("runtime", ""))
+    started = runtime.get("bootTimestamp", "")
+    if match is None or not started.isdigit():
+        return None
+    days, hours, minutes, seconds = map(int, match.groups())
+    age = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    return int(started) / 1000 + age - time.time()
