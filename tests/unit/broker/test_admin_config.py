@@ -1,0 +1,149 @@
+"""Settings by request, and housekeeping."""
+
+import errno
+
+import pytest
+from tests.unit.broker.asking import TOPIC, bodies_of, ok, request, send
+
+from kourou.protocol import bodies, conf_text
+from kourou.protocol.codes import RequestCode, ResponseCode
+from kourou.protocol.command import Command
+from kourou.testing.broker import SimulatedBroker
+
+
+def update(text: str | bytes) -> Command:
+    body = text if isinstance(text, bytes) else text.encode()
+    return request(RequestCode.UPDATE_BROKER_CONFIG, body=body)
+
+
+def shown(world: SimulatedBroker) -> dict[str, str]:
+    return conf_text.loads(ok(world.connect(), request(RequestCode.GET_BROKER_CONFIG)).body.decode())
+
+
+@pytest.fixture
+def world() -> SimulatedBroker:
+    return SimulatedBroker()
+
+
+def test_all_properties_are_shown(world: SimulatedBroker) -> None:
+    properties = shown(world)
+    assert properties["brokerName"] == "broker-a"
+    assert properties["autoCreateTopicEnable"] == "true"
+    assert properties["flushDiskType"] == "ASYNC_FLUSH"
+    assert properties["waitTimeMillsInSendQueue"] == "200"  # known, and without meaning here
+    assert len(properties) > 300
+
+
+def test_property_changes_at_once(world: SimulatedBroker) -> None:
+    client = world.connect()
+    before = ok(client, request(RequestCode.GET_BROKER_CONFIG)).ext
+    ok(client, update("autoCreateTopicEnable=false\nlongPollingEnable=false\n"))
+    assert client.ask(send(topic="new")).code == ResponseCode.TOPIC_NOT_EXIST
+    assert shown(world)["autoCreateTopicEnable"] == "false"
+    after = ok(client, request(RequestCode.GET_BROKER_CONFIG)).ext
+    assert before is not None
+    assert after is not None
+    assert bodies.DataVersion.decode(after["version"].encode()) != bodies.DataVersion.decode(before["version"].encode())
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "remark"),
+    [
+        ("configBlackList=x", 16, "Can not update config in black list."),
+        ("brokerConfigPath=/etc/passwd", 16, "Can not update config in black list."),
+        ("storePathRootDir=/elsewhere", 16, "storePathRootDir"),
+        ("storePathCommitLog=/elsewhere", 16, "storePathCommitLog"),
+        ("namesrvAddr=evil:1", 16, "namesrvAddr"),
+        ("brokerIP1=10.0.0.1", 16, "brokerIP1"),
+        ("bindAddress=0.0.0.0", 16, "bindAddress"),
+        ("listenPort=1", 16, "listenPort"),
+        ("rocketmqHome=/elsewhere", 16, "rocketmqHome"),
+        ("filterServerNums=1", 29, "filterServerNums"),
+        ("nonsense=1", 29, "nonsense is no property of a broker"),
+        ("longPollingEnable=perhaps", 29, "longPollingEnable=perhaps"),
+        ("shortPollingTimeMills=soon", 29, "shortPollingTimeMills=soon"),
+        ("longPollingEnable=false\nlistenPort=1", 16, "listenPort"),
+        ("a=\\u12", 1, ""),
+        (b"\xff=1", 1, "UTF-8"),
+    ],
+)
+def test_refused_and_nothing_changes(world: SimulatedBroker, text: str | bytes, code: int, remark: str) -> None:
+    before = shown(world)
+    answer = world.connect().ask(update(text))
+    assert answer.code == code
+    assert remark in (answer.remark or "")
+    assert shown(world) == before
+
+
+def test_nothing_to_change(world: SimulatedBroker) -> None:
+    ok(world.connect(), update(""))
+
+
+def test_name_servers_learn_of_another_permission(world: SimulatedBroker) -> None:
+    world.machine.registration.is_on = True
+    client = world.connect()
+    ok(client, send())
+    world.tick(1)
+    world.announced.clear()
+    version = world.machine.topics.version
+    ok(client, update("brokerPermission=4"))
+    wrapper = bodies.RegisterBrokerBody.decode(world.announced[-1].body).topic_config_serialize_wrapper
+    assert wrapper.topic_config_table.keys() == world.machine.topics.table.keys()
+    assert wrapper.topic_config_table[TOPIC].perm == 4
+    assert wrapper.data_version != version
+
+
+# ── Housekeeping ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_queues_of_unused_topics_go(world: SimulatedBroker) -> None:
+    client = world.connect()
+    ok(client, send())
+    ok(client, send(topic="unused"))
+    ok(client, send(properties={"DELAY": "3"}))
+    world.machine.topics.table.pop("unused")
+    ok(client, request(RequestCode.CLEAN_UNUSED_TOPIC))
+    assert bodies_of(world) == [b"hello"]
+    assert bodies_of(world, "unused") == []
+    assert world.store.reader.offsets("SCHEDULE_TOPIC_XXXX", 2) == (0, 1)
+
+
+def test_queues_in_use_stay(world: SimulatedBroker) -> None:
+    client = world.connect()
+    ok(client, send())
+    ok(client, request(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE))
+    assert bodies_of(world) == [b"hello"]
+
+
+def test_expired_segments_and_queues_go_on_request(world: SimulatedBroker) -> None:
+    client = world.connect()
+    ok(client, send(b"old", topic="old"))
+    for _ in range(8):
+        ok(client, send(bytes(30_000)))
+    world.tick(80 * 3_600_000)
+    start = world.store.log.start
+    ok(client, request(RequestCode.DELETE_EXPIRED_COMMITLOG))
+    world.pass_time(20_000)
+    assert world.store.log.start > start
+    ok(client, request(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE))
+    assert world.store.queues.get("old", 0) is None
+    assert world.store.queues.get(TOPIC, 0) is not None
+
+
+@pytest.mark.parametrize(
+    ("code", "method"),
+    [
+        (RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, "remove_expired_queues"),
+        (RequestCode.CLEAN_UNUSED_TOPIC, "remove_unused_topics"),
+    ],
+)
+def test_disk_that_keeps_files_is_told_of(
+    world: SimulatedBroker, monkeypatch: pytest.MonkeyPatch, code: int, method: str
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "disk gone")
+
+    monkeypatch.setattr(world.store, method, fail)
+    answer = world.connect().ask(request(code))
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "disk gone" in (answer.remark or "")
