@@ -263,17 +263,16 @@ async def _taken(found: "asyncio.Queue[Any]", readers: dict[Any, "asyncio.Task[N
     """What was found, until a time, or until nobody looks any more."""
     loop = asyncio.get_running_loop()
     while (left := until - loop.time()) > 0:
+        looking = [task for task in readers.values() if not task.done()]
+        failed = any(task.done() and task.exception() is not None for task in readers.values())
+        if found.empty() and (failed or not looking):
+            return
         getting = asyncio.ensure_future(found.get())
-        tasks = [task for task in readers.values() if not task.done()]
-        await asyncio.wait((getting, *tasks), timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((getting, *looking), timeout=left, return_when=asyncio.FIRST_COMPLETED)
         if getting.done():
             yield getting.result()
-            continue
-        getting.cancel()
-        if any(task.done() and task.exception() is not None for task in readers.values()):
-            return
-        if all(task.done() for task in readers.values()) and found.empty():
-            return
+        else:
+            getting.cancel()
 
 
 def _raise_faults(readers: dict[Any, "asyncio.Task[None]"]) -> None:
