@@ -1,6 +1,6 @@
 """Fixtures: the two worlds, which stand side by side for the whole session, and what a test starts for itself."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -8,9 +8,10 @@ import pytest
 
 from .clients import Client, Kind
 from .mqadmin import MqAdmin
-from .servers import ApacheBroker, ApacheNameServer, KourouNameServer, NameServer
+from .scenarios import DELAYS, Driver, Scene
+from .servers import ApacheBroker, ApacheNameServer, ApacheStage, KourouNameServer, KourouRun, NameServer
 from .toolchain import prepare
-from .worlds import CANDIDATE, StartBroker, StartClient, StartNameServer, World, needed
+from .worlds import APACHE_STANDS_IN, CANDIDATE, StartBroker, StartClient, StartNameServer, World, needed
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -102,5 +103,92 @@ def start_client(tmp_path: Path) -> Iterator[StartClient]:
                 client = Client(kind, name_servers, tmp_path / kind.name)
             at_end.callback(client.stop)
             return client
+
+        yield start
+
+
+# Scenarios: one broker of each maker and one process of each client serve all of them.
+
+StartDriver = Callable[[Kind], Driver]
+StartRun = Callable[..., KourouRun | ApacheStage]
+
+SETTINGS = (f"messageDelayLevel={DELAYS}",)
+
+
+@pytest.fixture(scope="session")
+def kourou_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KourouRun | ApacheStage]:
+    """Our name server and broker."""
+    with ExitStack() as at_end:
+        yield _stage(not APACHE_STANDS_IN, tmp_path_factory.mktemp("kourou"), at_end)
+
+
+@pytest.fixture(scope="session")
+def apache_stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KourouRun | ApacheStage]:
+    """Apache's, with the same settings."""
+    with ExitStack() as at_end:
+        yield _stage(False, tmp_path_factory.mktemp("apache"), at_end)
+
+
+def _stage(ours: bool, home: Path, at_end: ExitStack, *settings: str) -> KourouRun | ApacheStage:
+    with needed():
+        if ours:
+            run = KourouRun(home, *SETTINGS, *settings)
+            at_end.callback(run.kill)
+            return run
+        stage = ApacheStage(home, *SETTINGS, *settings)
+        at_end.callback(stage.kill_all)
+        return stage
+
+
+@pytest.fixture(scope="session")
+def driver_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartDriver]:
+    """The process that plays all clients of a kind."""
+    with ExitStack() as at_end:
+        known: dict[Kind, Driver] = {}
+
+        def find(kind: Kind) -> Driver:
+            if kind not in known:
+                with needed():
+                    known[kind] = Driver(kind, tmp_path_factory.mktemp(f"driver-{kind.name}"))
+                at_end.callback(known[kind].kill)
+            return known[kind]
+
+        yield find
+
+
+@pytest.fixture
+def start_driver(tmp_path: Path) -> Iterator[StartDriver]:
+    """Starts further ones, which end with the test."""
+    with ExitStack() as at_end:
+
+        def start(kind: Kind) -> Driver:
+            with needed():
+                driver = Driver(kind, tmp_path / f"driver-{len(list(tmp_path.iterdir()))}")
+            at_end.callback(driver.kill)
+            return driver
+
+        yield start
+
+
+ON_KOUROU = [("kourou_run", Kind.JAVA), ("kourou_run", Kind.JAVA_49), ("kourou_run", Kind.GO)]
+ON_BOTH = [*ON_KOUROU, ("apache_stage", Kind.JAVA)]
+
+
+@pytest.fixture(params=ON_BOTH, ids=lambda param: f"{param[0].partition('_')[0]}-{param[1].name}")
+def scene(request: pytest.FixtureRequest, driver_of: StartDriver, start_driver: StartDriver) -> Scene:
+    """Each client with our broker; and one with Apache's, which proves the test."""
+    where, kind = request.param
+    return Scene(
+        request.getfixturevalue(where), driver_of(kind), lambda: start_driver(kind), lambda: start_driver(Kind.GO)
+    )
+
+
+@pytest.fixture
+def start_run(tmp_path: Path) -> Iterator[StartRun]:
+    """Starts a `kourou run` for the test alone: `start_run(setting…)`."""
+    with ExitStack() as at_end:
+
+        def start(*settings: str) -> KourouRun | ApacheStage:
+            return _stage(not APACHE_STANDS_IN, tmp_path / "own", at_end, *settings)
 
         yield start

@@ -101,6 +101,67 @@ class KourouNameServer:
         self.process.kill()
 
 
+class KourouRun:
+    """`kourou run`: a name server and a broker in a process of their own, which may end and come again."""
+
+    def __init__(self, home: Path, *settings: str) -> None:
+        check_candidate()
+        self.home = home
+        self._settings = [word for setting in settings for word in ("--set", setting)]
+        self._ports = ("0", "0")
+        self.restart()
+
+    def restart(self) -> None:
+        """Starts it; anew, after its end, on the same ports and with the same store."""
+        ready = self.home / "ready.json"
+        ready.unlink(missing_ok=True)
+        where = ["--namesrv-port", self._ports[0], "--port", self._ports[1], "--store", str(self.home / "store")]
+        command = [sys.executable, "-m", "kourou", "run", *where, "--ready-file", str(ready), *self._settings]
+        self.process = Process(command, self.home, {"HOME": str(self.home)})
+        self.process.wait_until("kourou run", ready.exists, START_S)
+        told = json.loads(ready.read_text())
+        self.name_server_address: str = told["namesrv"]
+        self.address: str = told["broker"]
+        self._ports = (self.name_server_address.rpartition(":")[2], self.address.rpartition(":")[2])
+
+    def stop(self) -> None:
+        """Asks it to stop, and waits until it has; that must go well."""
+        self.process.terminate()
+        assert self.process.wait_end(START_S) == 0, self.process.said()[-2000:]
+
+    def kill(self) -> None:
+        self.process.kill()
+
+
+class ApacheStage:
+    """What `kourou run` is, made of Apache's name server and broker: for tests that must hold with both."""
+
+    def __init__(self, home: Path, *settings: str) -> None:
+        self.home = home
+        self._name_server = ApacheNameServer(home / "namesrv")
+        self.name_server_address = self._name_server.address
+        chosen = dict(setting.split("=", 1) for setting in settings)
+        self.broker = ApacheBroker(home / "broker", "broker-a", self._name_server.address, chosen)
+        self.address = self.broker.address
+        self.broker.wait_ready()
+
+    def stop(self) -> None:
+        """Asks the broker to stop, and waits until it has; the name server stays."""
+        self.broker.terminate()
+        self.broker.process.wait_end(START_S)
+
+    def restart(self) -> None:
+        self.broker.restart()
+        self.broker.wait_ready()
+
+    def kill(self) -> None:
+        self.broker.kill()
+
+    def kill_all(self) -> None:
+        self.broker.kill()
+        self._name_server.kill()
+
+
 @cache
 def check_candidate() -> None:
     """Raises MissingToolError when there is no `kourou namesrv` to test."""

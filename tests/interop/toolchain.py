@@ -42,6 +42,7 @@ def prepare() -> None:
         jars("client49")
     with suppress(MissingToolError):
         go_driver()
+        go_scenarios()
 
 
 @cache
@@ -83,12 +84,22 @@ def classes(name: str, sources: Iterable[str], jar_folder: Path) -> Path:
 
 def go_driver() -> Path:
     """The Go client's driver, a program of its own."""
-    source = HERE / "go"
+    return _go_program("go-driver", ".")
+
+
+def go_scenarios() -> Path:
+    """The same for the scenarios."""
+    return _go_program("go-scenarios", "scenarios")
+
+
+def _go_program(name: str, package: str) -> Path:
+    module = HERE / "go"
+    inputs = {*module.glob("go.*"), *(module / package).glob("*.go")}
 
     def build(folder: Path) -> None:
-        _run([tool("go"), "build", "-buildvcs=false", "-o", str(folder / "driver"), "."], cwd=source)
+        _run([tool("go"), "build", "-buildvcs=false", "-o", str(folder / "driver"), f"./{package}"], cwd=module)
 
-    return made("go-driver", sorted(source.glob("*")), build) / "driver"
+    return made(name, sorted(inputs), build) / "driver"
 
 
 def tool(name: str) -> str:

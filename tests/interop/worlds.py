@@ -18,7 +18,8 @@ from .processes import wait_for
 from .servers import ApacheBroker, ApacheNameServer, KourouNameServer, NameServer
 from .toolchain import MissingToolError
 
-CANDIDATE = ApacheNameServer if os.environ.get("KOUROU_INTEROP_CANDIDATE") == "apache" else KourouNameServer
+APACHE_STANDS_IN = os.environ.get("KOUROU_INTEROP_CANDIDATE") == "apache"
+CANDIDATE = ApacheNameServer if APACHE_STANDS_IN else KourouNameServer
 REQUIRED = os.environ.get("KOUROU_REQUIRE_INTEROP") == "1"
 
 StartBroker = Callable[..., ApacheBroker]

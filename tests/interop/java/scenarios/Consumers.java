@@ -1,0 +1,137 @@
+import java.lang.reflect.Method;
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.utils.MessageUtil;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.MessageExt;
+
+/** Push consumers, by the names that the test gave them. */
+final class Consumers {
+    private final Map<String, DefaultMQPushConsumer> consumers = new ConcurrentHashMap<>();
+    private final Map<String, Inbox> inboxes = new ConcurrentHashMap<>();
+    private final Senders senders;
+
+    Consumers(Senders senders) {
+        this.senders = senders;
+    }
+
+    /**
+     * consume: a consumer that notes what it gets. fail=N makes the first N deliveries of each message fail, fail=-1
+     * all; reply=1 answers each message with the same body, in capitals.
+     */
+    void consume(Words words) throws Exception {
+        String name = words.text("name");
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(words.text("group"));
+        consumer.setNamesrvAddr(words.text("ns"));
+        consumer.setInstanceName(words.text("instance", name + "-" + ProcessHandle.current().pid()));
+        consumer.setConsumeFromWhere(where(words.text("where", "first")));
+        if (words.has("timestamp")) {
+            consumer.setConsumeTimestamp(words.text("timestamp"));
+        }
+        if (words.has("model")) {
+            setModel(consumer, words.text("model"));
+        }
+        if (words.has("max")) {
+            consumer.setMaxReconsumeTimes(words.number("max", -1));
+        }
+        consumer.setSuspendCurrentQueueTimeMillis(words.number("suspend", 1000));
+        consumer.subscribe(words.text("topic"), words.text("tags", "*"));
+        Inbox inbox = new Inbox();
+        Failing failing = new Failing(words.number("fail", 0));
+        if (words.has("order")) {
+            consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
+                messages.forEach(inbox::add);
+                return failing.fails(messages)
+                    ? ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT : ConsumeOrderlyStatus.SUCCESS;
+            });
+        } else {
+            DefaultMQProducer replier = words.has("reply") ? senders.producer(words.with("group", "repliers")) : null;
+            consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+                messages.forEach(inbox::add);
+                if (replier != null) {
+                    messages.forEach(message -> reply(replier, message));
+                }
+                return failing.fails(messages)
+                    ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+            });
+        }
+        inboxes.put(name, inbox);
+        consumers.put(name, consumer);
+        consumer.start();
+    }
+
+    private static ConsumeFromWhere where(String word) {
+        return switch (word) {
+            case "first" -> ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET;
+            case "last" -> ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET;
+            default -> ConsumeFromWhere.CONSUME_FROM_TIMESTAMP;
+        };
+    }
+
+    /** The model's class is not in the same package in all versions. */
+    @SuppressWarnings({"unchecked", "rawtypes"})
+    private static void setModel(DefaultMQPushConsumer consumer, String model) throws Exception {
+        Method setter = Arrays.stream(DefaultMQPushConsumer.class.getMethods())
+            .filter(method -> method.getName().equals("setMessageModel")).findFirst().orElseThrow();
+        setter.invoke(consumer, Enum.valueOf((Class<Enum>) setter.getParameterTypes()[0], model));
+    }
+
+    private static void reply(DefaultMQProducer replier, MessageExt message) {
+        try {
+            String body = new String(message.getBody(), StandardCharsets.UTF_8).toUpperCase();
+            replier.send(MessageUtil.createReplyMessage(message, body.getBytes(StandardCharsets.UTF_8)));
+        } catch (Exception problem) {
+            throw new IllegalStateException(problem);
+        }
+    }
+
+    List<Words> received(Words words) throws InterruptedException {
+        return inboxes.get(words.text("name")).take(words.number("count", 1), words.number("seconds", 30));
+    }
+
+    /** held: the queues that a consumer has at present. */
+    List<Words> held(Words words) {
+        return consumers.get(words.text("name")).getDefaultMQPushConsumerImpl().getRebalanceImpl()
+            .getProcessQueueTable().keySet().stream()
+            .filter(queue -> queue.getTopic().equals(words.text("topic")))
+            .map(queue -> new Words().with("queue", queue.getQueueId())).toList();
+    }
+
+    boolean close(Words words) {
+        DefaultMQPushConsumer consumer = consumers.remove(words.text("name"));
+        if (consumer != null) {
+            consumer.shutdown();
+        }
+        return consumer != null;
+    }
+
+    /** A listener's failures: so many for each message. */
+    private static final class Failing {
+        private final int times;
+        private final Map<String, AtomicInteger> seen = new ConcurrentHashMap<>();
+
+        Failing(int times) {
+            this.times = times;
+        }
+
+        boolean fails(List<MessageExt> messages) {
+            boolean failed = false;
+            for (MessageExt message : messages) {
+                String body = new String(message.getBody(), StandardCharsets.UTF_8);
+                int before = seen.computeIfAbsent(body, key -> new AtomicInteger()).getAndIncrement();
+                failed |= times < 0 || before < times;
+            }
+            return failed;
+        }
+    }
+}
