@@ -1,0 +1,219 @@
+"""Long registrations are read a slice at a time: what happens between the turns, and what is remembered after."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kourou.nameserver import backlog as backlog_module
+from kourou.nameserver import registration
+from kourou.nameserver import routes as routes_module
+from kourou.nameserver.machine import Asked, Effect, Gone, NameServer, Reply, Turn
+from kourou.nameserver.settings import Settings
+from kourou.protocol.codes import RequestCode, ResponseCode
+from kourou.protocol.command import Command
+
+TOPICS = [f"topic-{n}" for n in range(8)]
+
+
+@pytest.fixture(autouse=True)
+def a_turn_for_each_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registration, "PIECE", 0)
+    monkeypatch.setattr(registration, "SLICE", 1)
+
+
+@pytest.fixture
+def machine() -> Iterator[NameServer]:
+    made = NameServer(Settings(), {}, 0)
+    yield made
+    made.check()
+
+
+def register(
+    topics: list[str] = TOPICS, *, queues: int = 4, counter: int = 1, opaque: int = 1, **fields: str
+) -> Command:
+    table = {name: {"perm": 6, "readQueueNums": queues, "topicName": name} for name in topics}
+    wrapper = {"dataVersion": {"counter": counter}, "topicConfigTable": table}
+    body = json.dumps({"topicConfigSerializeWrapper": wrapper}, separators=(",", ":")).encode()
+    ext = {"clusterName": "C", "brokerName": "a", "brokerId": "0", "brokerAddr": "h:1", "haServerAddr": "h:2"}
+    return Command(RequestCode.REGISTER_BROKER, opaque, ext=ext | fields, body=body)
+
+
+def answers(effects: list[Effect]) -> list[tuple[int, int]]:
+    """Opaque and code of all answers."""
+    return [(effect.command.opaque, effect.command.code) for effect in effects if isinstance(effect, Reply)]
+
+
+def finish(machine: NameServer) -> list[Effect]:
+    effects: list[Effect] = []
+    while machine.is_busy:
+        effects += machine.step([Turn()], 0)
+    return effects
+
+
+def do(machine: NameServer, command: Command, connection: str = "c") -> list[Effect]:
+    return machine.step([Asked(connection, command)], 0) + finish(machine)
+
+
+def route(machine: NameServer, topic: str) -> dict[str, Any] | None:
+    query = Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, 99, ext={"topic": topic})
+    (effect,) = machine.step([Asked("client", query)], 0)
+    assert isinstance(effect, Reply)
+    if effect.command.code == ResponseCode.TOPIC_NOT_EXIST:
+        return None
+    queues: dict[str, Any] = json.loads(effect.command.body)["queueDatas"][0]
+    return queues
+
+
+def test_queries_are_answered_between_the_turns(machine: NameServer) -> None:
+    assert machine.step([Asked("c", register())], 0) == []
+    turns = 0
+    while machine.is_busy:
+        assert route(machine, TOPICS[0]) is None  # all at once, at the end
+        effects = machine.step([Turn()], 0)
+        turns += 1
+    assert turns == len(TOPICS) - 1
+    assert answers(effects) == [(1, ResponseCode.SUCCESS)]
+    assert all(route(machine, topic) is not None for topic in TOPICS)
+    assert machine.step([Turn()], 0) == []  # one too many does no harm
+
+
+def test_brokers_are_read_in_turn(machine: NameServer) -> None:
+    machine.step([Asked("long", register(opaque=1))], 0)
+    machine.step([Asked("short", register(TOPICS[:3], opaque=2, brokerName="b", brokerAddr="i:1"))], 0)
+    assert [opaque for opaque, _ in answers(finish(machine))] == [2, 1]
+
+
+def test_requests_of_a_connection_keep_their_order(machine: NameServer) -> None:
+    gone = {"clusterName": "C", "brokerName": "a", "brokerId": "0", "brokerAddr": "h:1"}
+    asked = [
+        register(opaque=1),
+        register(queues=5, counter=2, opaque=2),
+        Command(RequestCode.UNREGISTER_BROKER, 3, ext=gone),
+        Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, 4, ext={"topic": TOPICS[0]}),
+    ]
+    effects = machine.step([Asked("c", command) for command in asked], 0) + finish(machine)
+    expected = [(1, 0), (2, 0), (3, 0), (4, int(ResponseCode.TOPIC_NOT_EXIST))]
+    assert answers(effects) == expected
+    assert not machine.routes.live
+
+
+def test_a_lost_connection_takes_its_registration_with_it(machine: NameServer) -> None:
+    machine.step([Asked("c", register()), Asked("c", register(counter=2)), Asked("d", register(opaque=7))], 0)
+    assert machine.step([Gone("c")], 0) == []
+    assert answers(finish(machine)) == [(7, ResponseCode.SUCCESS)]
+    machine.step([Gone("d")], 0)
+    assert not machine.routes.live and not machine.routes.topics
+
+
+def test_a_broken_registration_is_answered_and_leaves_no_trace(machine: NameServer) -> None:
+    broken = register()
+    broken.body = broken.body.replace(b'"topic-7":{', b'"topic-7":{,')
+    effects = machine.step([Asked("c", broken), Asked("c", register(TOPICS[:2], opaque=2))], 0) + finish(machine)
+    assert answers(effects) == [(1, ResponseCode.SYSTEM_ERROR), (2, ResponseCode.SUCCESS)]
+    assert machine.routes.topics.keys() == set(TOPICS[:2])
+
+
+def test_what_is_too_much_to_wait_is_refused(machine: NameServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backlog_module, "REQUESTS_MAX", 2)
+    effects = machine.step([Asked("c", register(opaque=n)) for n in range(5)], 0)
+    assert answers(effects) == [(3, ResponseCode.SYSTEM_BUSY), (4, ResponseCode.SYSTEM_BUSY)]
+    assert answers(finish(machine)) == [(0, 0), (1, 0), (2, 0)]
+    monkeypatch.setattr(backlog_module, "SIZE_MAX", 3 * len(register().body) // 2)
+    effects = machine.step([Asked(f"c{n}", register(opaque=n, queues=5, counter=2)) for n in range(3)], 0)
+    assert answers(effects) == [(1, ResponseCode.SYSTEM_BUSY), (2, ResponseCode.SYSTEM_BUSY)]
+    assert answers(finish(machine)) == [(0, 0)]
+    assert answers(do(machine, register(opaque=5, counter=3))) == [(5, 0)]  # there is room again
+
+
+# ── What is remembered ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def wipe(name: str = "a") -> Command:
+    return Command(RequestCode.WIPE_WRITE_PERM_OF_BROKER, ext={"brokerName": name})
+
+
+def perms(machine: NameServer) -> list[int]:
+    found = [route(machine, topic) for topic in TOPICS]
+    return [queues["perm"] for queues in found if queues is not None]
+
+
+def test_a_topic_that_was_deleted_comes_back_with_the_same_registration(machine: NameServer) -> None:
+    do(machine, register())
+    do(machine, Command(RequestCode.DELETE_TOPIC_IN_NAMESRV, ext={"topic": "topic-3"}))
+    assert route(machine, "topic-3") is None
+    do(machine, register())
+    assert route(machine, "topic-3") is not None
+
+
+@pytest.mark.parametrize("repeated", [0, 1, 2])
+def test_a_change_restores_all_permissions_that_were_wiped(machine: NameServer, repeated: int) -> None:
+    """Repetitions leave them wiped; with a new version all topics count, not only those that are other than before."""
+    do(machine, register())
+    do(machine, wipe())
+    for _ in range(repeated):
+        do(machine, register())
+    assert perms(machine) == [4] * len(TOPICS)
+    do(machine, register([*TOPICS[:-1], "new"], counter=2))
+    assert perms(machine) == [6] * (len(TOPICS) - 1) + [4]
+
+
+def test_wiped_between_the_turns(machine: NameServer) -> None:
+    """The part that was read is not enough any more: all of it is read."""
+    do(machine, register())
+    changed = register([*TOPICS, "x", "y", "z"], counter=2)
+    assert machine.step([Asked("c", changed)], 0) == []
+    machine.step([Asked("admin", wipe())], 0)
+    assert answers(finish(machine)) == [(1, ResponseCode.SUCCESS)]
+    assert perms(machine) == [6] * len(TOPICS)
+
+
+def test_what_another_member_of_the_group_said_is_replaced(machine: NameServer) -> None:
+    """A slave that led the group, then a master with other topics; when that has left, the slave's count again."""
+    slave: dict[str, Any] = {"brokerId": "1", "brokerAddr": "s:1", "enableActingMaster": "false"}
+    leaves = {"clusterName": "C", "brokerName": "a", "brokerId": "0", "brokerAddr": "h:1"}
+    do(machine, register(**slave))
+    do(machine, register(queues=9, counter=7), "master")
+    do(machine, register(**slave))
+    do(machine, Command(RequestCode.UNREGISTER_BROKER, ext=leaves))
+    do(machine, register([*TOPICS, "new"], counter=2, **slave))
+    found = [route(machine, topic) for topic in TOPICS]
+    assert [queues["readQueueNums"] for queues in found if queues is not None] == [4] * len(TOPICS)
+
+
+def test_what_was_applied_for_writing_is_applied_again_read_only(machine: NameServer) -> None:
+    """While no slave may stand in, its topics are applied as they are; when one may, for reading only."""
+    one: dict[str, Any] = {"brokerId": "1", "brokerAddr": "s:1"}
+    other: dict[str, Any] = {"brokerId": "2", "brokerAddr": "t:1", "enableActingMaster": "true"}
+    do(machine, register(**one, enableActingMaster="false"))
+    assert perms(machine) == [6] * len(TOPICS)
+    do(machine, register(**other))
+    do(machine, register([*TOPICS, "new"], counter=2, **one, enableActingMaster="true"))
+    assert perms(machine) == [4] * len(TOPICS)
+
+
+def test_what_is_kept_of_registrations_is_bounded(machine: NameServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes_module, "SAID_SIZE_MAX", 3 * len(register().body) // 2)
+    for name in "abc":
+        do(machine, register(brokerName=name, brokerAddr=f"{name}:1"))
+    said = [live.said is not None for live in machine.routes.live.values()]
+    assert said == [True, False, False]
+    do(machine, register(queues=7, counter=2, brokerName="c", brokerAddr="c:1"))
+    assert all("c" in queues and queues["c"].read_queue_nums == 7 for queues in machine.routes.topics.values())
+
+
+def test_registrations_that_would_take_long_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registration, "TOPICS_MAX", 5)
+    monkeypatch.setattr(registration, "SLOW_MAX", 300)
+    machine = NameServer(Settings(), {}, 0)
+    many, odd, late = register(), register(TOPICS[:5]), register(TOPICS[:5])
+    odd.body = odd.body.replace(b'"topicConfigTable":{', b'"topicConfigTable": {').replace(b'"perm":6', b'"perm":"6"')
+    late.body = late.body.replace(b'"topicConfigTable"', b'"x":{"$ref":"$"},"topicConfigTable"')
+    for command, reason in ((many, "more than 5 topics"), (odd, "the limit is 300"), (late, "the limit is 300")):
+        (effect,) = do(machine, command)
+        assert isinstance(effect, Reply) and effect.command.code == ResponseCode.SYSTEM_ERROR
+        assert reason in (effect.command.remark or "")
+    quoted = register(TOPICS[:5])
+    quoted.body = quoted.body.replace(b'"perm":6', b'"perm":"6"')  # a slow piece each, none of them too long
+    assert answers(do(machine, quoted)) == [(1, ResponseCode.SUCCESS)]
