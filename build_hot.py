@@ -5,6 +5,7 @@ over raw memory whose plain twin is another module: it is only ever an addition.
 """
 
 HOT_MODULES: dict[str, str] = {
+    "kourou.broker._lane": "src/kourou/broker/_lane.pyx",
     "kourou.protocol._wire": "src/kourou/protocol/_wire.pyx",
     "kourou.protocol.record": "src/kourou/protocol/record.py",
     "kourou.store.appending": "src/kourou/store/appending.py",

@@ -101,6 +101,14 @@ class ReplyParts(msgspec.Struct, frozen=True, gc=False):
     size: int
 
 
+class ReplyFrames(msgspec.Struct, frozen=True, gc=False):
+    """Answers that are encoded already."""
+
+    peer: Peer
+    frames: bytes
+    count: int
+
+
 class Tell(msgspec.Struct, frozen=True, gc=False):
     """A one-way command to a client."""
 
@@ -146,7 +154,7 @@ class Announce(msgspec.Struct, frozen=True, gc=False):
     timeout_ms: int
 
 
-Effect: TypeAlias = Reply | ReplyParts | Tell | Ask | Close | Run | Save | Announce
+Effect: TypeAlias = Reply | ReplyParts | ReplyFrames | Tell | Ask | Close | Run | Save | Announce
 
 
 class Refused(Exception):

@@ -45,11 +45,12 @@ from kourou.broker.events import (
 )
 from kourou.broker.groups import Groups
 from kourou.broker.keeping import Keeping
+from kourou.broker.lane import make_lane
 from kourou.broker.members import Members
 from kourou.broker.offsets import Offsets
 from kourou.broker.properties import Configuration
 from kourou.broker.pull import Pull
-from kourou.broker.putting import Puts, Unsafe
+from kourou.broker.putting import Puts
 from kourou.broker.queries import Queries
 from kourou.broker.queue_locks import QueueLocks
 from kourou.broker.registration import Registration
@@ -157,6 +158,19 @@ class Broker:
             self.offsets.keep_within(self._end_of)
 
         self._is_sync = store_settings.flush_mode is FlushMode.SYNC
+        self.lane = make_lane(
+            settings,
+            store,
+            self.send,
+            self.puts,
+            self.topics,
+            self.groups,
+            self.clients,
+            self.offsets,
+            self.stats,
+            is_sync=self._is_sync,
+            memory_window=memory_window,
+        )
         self._scan_ms = now_ms
         self._dispatch_problem: str | None = None
         self._serve: dict[int, Serve] = {
@@ -202,6 +216,8 @@ class Broker:
 
     def step(self, events: list[Event], now_ms: int) -> list[Effect]:
         """What follows from these events, in order."""
+        if self.lane is not None:
+            self.lane.tables_may_change()
         ticked = False
         for event in events:
             if type(event) is Requests:
@@ -224,6 +240,18 @@ class Broker:
                 self.outbox.put(Run(job))
         return self.outbox.take()
 
+    def end_read(self, now_ms: int) -> list[Effect]:
+        """What follows from a read that the lane has served, or the beginning of it: the same as at a step's end."""
+        assert self.lane is not None
+        if self._is_sync or not self.lane.dispatch():
+            return self.step([], now_ms)
+        if self.puts.touched:
+            if self.pull.polls.by_queue or self.puts.delayed:
+                self._show(now_ms)
+            else:
+                self.puts.touched.clear()
+        return self.outbox.take() if self.outbox.effects else []
+
     def _happen(self, event: Event, now_ms: int) -> None:
         match event:
             case Requests(peer, commands):
@@ -236,7 +264,6 @@ class Broker:
             case Done(job):
                 end = self.store.log.end
                 for token in self.store.finished(job, now_ms):
-                    assert isinstance(token, Unsafe)
                     self.puts.now_safe(token)
                 if self.store.log.end < end:
                     self._log_was_cut()
@@ -305,7 +332,7 @@ class Broker:
 
     def _publish(self, now_ms: int) -> None:
         """Make visible what may be, and wake who waits for it."""
-        store, touched = self.store, self.puts.touched
+        store = self.store
         before = store.dispatched
         try:
             store.dispatch()
@@ -314,8 +341,12 @@ class Broker:
             if self._dispatch_problem != str(error):
                 self._dispatch_problem = str(error)
                 log.error("messages are stored and can't be shown yet: %s", error)
-        if store.dispatched == before:
-            return
+        if store.dispatched != before:
+            self._show(now_ms)
+
+    def _show(self, now_ms: int) -> None:
+        """Messages were dispatched: wake who waits for them."""
+        store, touched = self.store, self.puts.touched
         if self.pull.polls.by_queue:
             self.pull.polls.wake([key for key in touched if key in self.pull.polls.by_queue], now_ms)
         if self.puts.delayed:
@@ -328,7 +359,6 @@ class Broker:
         self.pull.polls.expire(now_ms)
         self.stats.step(now_ms)
         for token in self.store.late(now_ms):
-            assert isinstance(token, Unsafe)
             self.puts.now_late(token)
         self.keeping.give_up_waiting(now_ms)
         if now_ms - self._scan_ms >= self.settings.client_scan_ms:

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from kourou.broker.events import Outbox, Peer, Refused
+from kourou.broker.events import Outbox, Peer, Refused, ReplyFrames
 from kourou.broker.names import SCHEDULE_TOPIC
+from kourou.protocol import frame
 from kourou.protocol import properties as _properties
 from kourou.protocol.codes import TRANSACTION_MASK, ResponseCode, SysFlag
 from kourou.protocol.command import Command
@@ -44,6 +45,15 @@ class Unsafe:
 
     peer: Peer
     answer: Command
+
+
+@dataclass(slots=True, eq=False)
+class UnsafeFrames:
+    """Answers of the fast lane that wait until their messages are safe."""
+
+    peer: Peer
+    frames: bytes
+    count: int
 
 
 class Puts:
@@ -149,12 +159,32 @@ class Puts:
                 return
         self._outbox.reply(peer, request, answer)
 
-    def now_safe(self, unsafe: Unsafe) -> None:
+    def hold(self, peer: Peer, frames: bytes, count: int, now_ms: int) -> None:
+        """Send these answers when all that was appended is safe."""
+        unsafe = UnsafeFrames(peer, frames, count)
+        self.waiting += count
+        if self._store.when_safe(self._store.log.end, unsafe, now_ms):
+            self.now_safe(unsafe)
+
+    def now_safe(self, unsafe: object) -> None:
+        """A token that was given to the store comes back: its answer may leave."""
+        if isinstance(unsafe, UnsafeFrames):
+            self.waiting -= unsafe.count
+            self._outbox.put(ReplyFrames(unsafe.peer, unsafe.frames, unsafe.count))
+            return
+        assert isinstance(unsafe, Unsafe)
         self.waiting -= 1
         self._outbox.reply(unsafe.peer, unsafe.answer, unsafe.answer)
 
-    def now_late(self, unsafe: Unsafe) -> None:
+    def now_late(self, unsafe: object) -> None:
         """It is stored, and not known to be safe in time."""
-        self.waiting -= 1
-        answer = msgspec.structs.replace(unsafe.answer, code=_FLUSH_DISK_TIMEOUT)
-        self._outbox.reply(unsafe.peer, answer, answer)
+        if isinstance(unsafe, UnsafeFrames):
+            self.waiting -= unsafe.count
+            answers = frame.Decoder().feed(unsafe.frames)
+        else:
+            assert isinstance(unsafe, Unsafe)
+            self.waiting -= 1
+            answers = [unsafe.answer]
+        for answer in answers:
+            late = msgspec.structs.replace(answer, code=_FLUSH_DISK_TIMEOUT)
+            self._outbox.reply(unsafe.peer, late, late)

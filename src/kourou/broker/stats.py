@@ -147,14 +147,14 @@ class Stats:
 
     # ── Counting ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def put(self, topic: str, count: int, size: int) -> None:
-        """Messages were stored by one request."""
+    def put(self, topic: str, count: int, size: int, calls: int = 1) -> None:
+        """Messages were stored, by one request or by several."""
         item = self.topics.get(topic)
         if item is None:
             item = self._new(self.topics, topic, topic)
         item.count += count
         item.size += size
-        item.calls += 1
+        item.calls += calls
         total = self.puts
         total.count += count
         total.size += size

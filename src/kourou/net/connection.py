@@ -71,6 +71,19 @@ class Handler(Protocol):
         """The connection is gone; nothing can be sent on it any more."""
 
 
+class Lane(Protocol):
+    """Who serves usual requests straight from the bytes of a read, before anything is decoded."""
+
+    def serve(self, connection: "Connection", data: bytes) -> int:
+        """Serve requests at the head of `data`, and say how many bytes that were. The rest goes to the handler.
+
+        Answers are given by `connection.reply_frames`; who will give them later says so by `connection.owe`.
+        """
+
+    def served(self) -> None:
+        """The rest of the read is with the handler by now."""
+
+
 class NoRequests:
     """The handler of a side that only asks: it tells the peer that it serves nothing."""
 
@@ -95,9 +108,11 @@ class Connection(asyncio.Protocol):
         tls: TlsSettings | None = None,
         tls_layer: TlsLayer | None = None,
         on_end: Callable[["Connection"], None] | None = None,
+        lane: Lane | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._handler = handler
+        self._lane = lane
         self._limits = limits
         self._budget = budget
         self._on_end = on_end
@@ -170,8 +185,15 @@ class Connection(asyncio.Protocol):
 
     def reply_frame(self, data: bytes) -> None:
         """An answer that is encoded already."""
-        if self._owed:
-            self._owed -= 1
+        self.reply_frames(data, 1)
+
+    def owe(self, count: int) -> None:
+        """So many answers will be given later, to requests that the lane has served."""
+        self._owed += count
+
+    def reply_frames(self, data: bytes, count: int) -> None:
+        """Answers that are encoded already, `count` of which are owed."""
+        self._owed = max(self._owed - count, 0)
         self._send(data)
         if self._ended:
             self._close_if_done()
@@ -301,9 +323,12 @@ class Connection(asyncio.Protocol):
             except (FrameError, ssl.SSLError, OSError, ValueError) as error:
                 self._fail(error)
                 return
-        commands = self._decoder.feed(data)
-        if commands:
-            self._take(commands)
+        if self._lane is None or self._inbox or self._draining or self._must_wait():
+            commands = self._decoder.feed(data)
+            if commands:
+                self._take(commands)
+        else:
+            commands = self._feed_lane(self._lane, data)
         if self._decoder.error is not None:
             self._end_of_sense(self._decoder.error)
         elif self._tls is not None and self._tls.closed:
@@ -313,6 +338,37 @@ class Connection(asyncio.Protocol):
         else:
             self._frame_started = None
         self._account()
+
+    def _feed_lane(self, lane: Lane, data: bytes) -> list[Command]:
+        """What the lane leaves, decoded; it is with the handler already. All answers leave in one write."""
+        data = self._decoder.join(data)
+        used = 0
+        self._handing_over = True
+        try:
+            used = lane.serve(self, data)
+        except Exception:
+            log.exception("the lane failed peer=%s", self.peer)
+            self.abort("internal error")
+        finally:
+            self._handing_over = False
+        if used == 0:
+            commands = self._decoder.decode(data)
+            if commands:
+                self._take(commands)
+            return commands
+        commands = self._decoder.decode(data[used:]) if used < len(data) else []
+        if commands:
+            self._take(commands)
+        self._handing_over = True
+        try:
+            lane.served()
+        except Exception:
+            log.exception("the lane failed peer=%s", self.peer)
+            self.abort("internal error")
+        finally:
+            self._handing_over = False
+        self._flush()
+        return commands
 
     def _note_progress(self, *, whole: bool) -> None:
         """Since when something of the peer's is begun and not ended: a frame, a preamble, a handshake."""

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import resource
 
-from kourou.net.connection import Connection, Handler
+from kourou.net.connection import Connection, Handler, Lane
 from kourou.net.limits import Budget, Limits
 from kourou.net.tls import TlsSettings
 
@@ -23,6 +23,7 @@ class Listener:
 
     def __init__(self, handler: Handler, *, limits: Limits | None = None, tls: TlsSettings | None = None) -> None:
         self._handler = handler
+        self.lane: Lane | None = None  # of connections that are accepted from now on
         self._limits = limits or Limits()
         self._tls = tls or TlsSettings()
         self._budget = Budget(self._limits.buffered)
@@ -62,7 +63,12 @@ class Listener:
             self.refused += 1
             return _Refusal()
         connection = Connection(
-            self._handler, self._limits, self._budget, tls=self._tls, on_end=self.connections.discard
+            self._handler,
+            self._limits,
+            self._budget,
+            tls=self._tls,
+            on_end=self.connections.discard,
+            lane=self.lane,
         )
         self.connections.add(connection)
         return connection

@@ -67,15 +67,25 @@ class Decoder:
 
     def feed(self, data: bytes) -> list[Command]:
         """The commands that `data` completes, in order. After an error: none, ever."""
+        return self.decode(self.join(data))
+
+    def join(self, data: bytes) -> bytes:
+        """What is not decoded yet, with `data` at its end, for `decode`. Nothing while no frame can be whole."""
         if self.error is not None:
-            return []
+            return b""
         if self.buffered:
             self._keep(data)
             if self.buffered < self._need:
-                return []
+                return b""
             data = b"".join(self._blocks)
             self._blocks.clear()
             self.buffered = 0
+        return data
+
+    def decode(self, data: bytes) -> list[Command]:
+        """The commands in what `join` gave, or in the rest of it; an unfinished frame at its end is kept."""
+        if not data:
+            return []
         commands, used, self._need, self.error = split(data, self._limit)
         if self.error is None and used < len(data):
             self._keep(data[used:])

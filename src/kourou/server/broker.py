@@ -32,6 +32,7 @@ from kourou.broker.events import (
     Gone,
     Peer,
     Reply,
+    ReplyFrames,
     ReplyParts,
     Requests,
     Run,
@@ -40,6 +41,7 @@ from kourou.broker.events import (
     Tell,
     Tick,
 )
+from kourou.broker.lane import IS_COMPILED
 from kourou.broker.machine import Broker
 from kourou.broker.properties import Configuration
 from kourou.broker.settings import BrokerSettings
@@ -109,6 +111,10 @@ class BrokerProcess:
         limits = replace(limits or Limits(), idle=idle)
         self._listener = Listener(self, limits=limits, tls=tls)
         self._fast_listener = Listener(self, limits=limits, tls=tls) if fast_port is not None else None
+        if IS_COMPILED:
+            for listener in (self._listener, self._fast_listener):
+                if listener is not None:
+                    listener.lane = self
         self._name_servers = [NameServerLink(address, tls) for address in name_servers]
         self._peers: dict[Connection, Peer] = {}
         self._machine: Broker | None = None
@@ -287,6 +293,33 @@ class BrokerProcess:
             return
         self._step([Requests(peer, commands)])
 
+    def serve(self, connection: Connection, data: bytes) -> int:
+        """The head of a read, by the fast lane: how much of it was served."""
+        machine = self._machine
+        if machine is None or machine.lane is None:
+            return 0
+        peer = self._peers.get(connection)
+        if peer is None:
+            return 0  # who is new comes the other way first
+        now = now_ms()
+        used, answers, held, count = machine.lane.serve(peer, data, now)
+        if answers:
+            connection.reply_frames(answers, 0)
+        if count:
+            connection.owe(count)
+            machine.puts.hold(peer, held, count, now)
+        return used
+
+    def served(self) -> None:
+        """The end of a read that began in the lane."""
+        self._stepping = True
+        try:
+            self._perform(self.machine.end_read(now_ms()))
+        finally:
+            self._stepping = False
+        if self._events:
+            self._step([])
+
     def closed(self, connection: Connection) -> None:
         peer = self._peers.pop(connection, None)
         if peer is not None and self._machine is not None:
@@ -345,6 +378,8 @@ class BrokerProcess:
                 peer.link.reply(command)
             case ReplyParts():
                 _reply_parts(effect)
+            case ReplyFrames(peer, frames, count):
+                peer.link.reply_frames(frames, count)
             case Tell(peer, command):
                 peer.link.send_now(command)
             case Close(peer, reason):

@@ -29,6 +29,7 @@ from kourou.broker.events import (
     Gone,
     Peer,
     Reply,
+    ReplyFrames,
     ReplyParts,
     Requests,
     Run,
@@ -41,6 +42,7 @@ from kourou.broker.machine import Broker
 from kourou.broker.properties import Configuration, ProcessSettings
 from kourou.broker.settings import BrokerSettings
 from kourou.protocol.command import Command
+from kourou.protocol.frame import Decoder
 from kourou.protocol.hosts import encode_host
 from kourou.store.settings import StoreSettings
 from kourou.store.store import Store
@@ -190,6 +192,8 @@ class SimulatedBroker:
                 case ReplyParts(peer, command, parts, _):
                     body = b"".join(parts)
                     peer.link.answers[command.opaque] = msgspec.structs.replace(command, body=body)
+                case ReplyFrames(peer, frames):
+                    peer.link.answers.update((answer.opaque, answer) for answer in Decoder().feed(frames))
                 case Tell(peer, command):
                     peer.link.told.append(command)
                 case Ask(peer):

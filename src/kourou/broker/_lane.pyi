@@ -1,0 +1,31 @@
+from kourou.broker.clients import Clients
+from kourou.broker.events import Peer
+from kourou.broker.groups import Groups
+from kourou.broker.offsets import Offsets
+from kourou.broker.putting import Puts
+from kourou.broker.send import Send
+from kourou.broker.settings import BrokerSettings
+from kourou.broker.stats import Stats
+from kourou.broker.topics import Topics
+from kourou.store.store import Store
+
+class FastLane:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        store: Store,
+        send: Send,
+        puts: Puts,
+        topics: Topics,
+        groups: Groups,
+        clients: Clients,
+        offsets: Offsets,
+        stats: Stats,
+        *,
+        is_sync: bool,
+        memory_window: int,
+        answers_max: int,
+    ) -> None: ...
+    def serve(self, peer: Peer, data: bytes, now_ms: int) -> tuple[int, bytes, bytes, int]: ...
+    def dispatch(self) -> bool: ...
+    def tables_may_change(self) -> None: ...

@@ -1,0 +1,88 @@
+"""The fast lane: usual sends and pulls are served from the bytes of a read, without an object per request.
+
+    bytes of a read ─▶ Lane.serve ─▶ answers                         usual requests at the head of the read
+                            └▶ what is left ─▶ frames ─▶ Broker.step    the first unusual one, and all behind it
+
+The general path (`Broker.step`) serves everything and is the truth; the lane is compiled (`_lane.pyx`), and without it
+everything works as well. It takes
+
+- SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE with a JSON header to a queue that is open, of a topic that exists and is
+  writable, with properties that the broker only stores: no delay, no transaction, no retry, and with a unique key;
+- PULL_MESSAGE with a JSON header, by tags, of a group that may, at an offset where messages are.
+
+Whatever it can't answer with success it leaves alone: refusals, long polls, new topics, new segments of the log. Then
+nothing has changed, and the request is served as if there were no lane. A new rule for sends or pulls belongs into
+both; tests/property/test_lane.py feeds both the same bytes and compares answers, files and counters.
+
+`serve` appends and counts; the end of a read (`Broker.end_read`) makes visible what was appended and wakes who waits,
+as the end of a step does.
+"""
+
+from typing import Protocol
+
+from kourou.broker.clients import Clients
+from kourou.broker.events import Peer
+from kourou.broker.groups import Groups
+from kourou.broker.offsets import Offsets
+from kourou.broker.putting import Puts
+from kourou.broker.send import Send
+from kourou.broker.settings import BrokerSettings
+from kourou.broker.stats import Stats
+from kourou.broker.topics import Topics
+from kourou.store.store import Store
+
+try:
+    from kourou.broker._lane import FastLane
+
+    IS_COMPILED = True
+except ImportError:
+    IS_COMPILED = False
+
+ANSWERS_MAX = 256 * 1024
+"""Bytes of answers after which the rest of a read goes the general way, where a slow reader is waited for."""
+
+
+class Lane(Protocol):
+    """What the machine and its driver need of the lane."""
+
+    def serve(self, peer: Peer, data: bytes, now_ms: int) -> tuple[int, bytes, bytes, int]:
+        """Serve requests at the head of `data`: bytes used; answers; answers that wait for the disk, and how many."""
+
+    def dispatch(self) -> bool:
+        """Make what was appended visible. False: `Store.dispatch` must see to it."""
+
+    def tables_may_change(self) -> None:
+        """A step of the machine begins: settings and tables may be others after it."""
+
+
+def make_lane(
+    settings: BrokerSettings,
+    store: Store,
+    send: Send,
+    puts: Puts,
+    topics: Topics,
+    groups: Groups,
+    clients: Clients,
+    offsets: Offsets,
+    stats: Stats,
+    *,
+    is_sync: bool,
+    memory_window: int,
+) -> Lane | None:
+    """The lane of a broker; None where it is not compiled."""
+    if not IS_COMPILED:
+        return None
+    return FastLane(
+        settings,
+        store,
+        send,
+        puts,
+        topics,
+        groups,
+        clients,
+        offsets,
+        stats,
+        is_sync=is_sync,
+        memory_window=memory_window,
+        answers_max=ANSWERS_MAX,
+    )
