@@ -36,7 +36,7 @@ from typing import Any
 import msgspec
 
 from kourou import _backend
-from kourou.nameserver.machine import Asked, Event, Gone, NameServer, NotSaved, Reply, Save, Saved, Tick
+from kourou.nameserver.machine import Asked, Event, Gone, NameServer, NotSaved, Reply, Save, Saved, Tick, Turn
 from kourou.nameserver.settings import Settings
 from kourou.net.errors import ConnectFailedError
 from kourou.protocol import bodies, command, frame
@@ -456,6 +456,8 @@ class Machine:
                     events.append(NotSaved(effect.document, effect.version, "full") if self._mutator.now(5) else saved)
                 else:
                     self._outcome.counts[f"effect {type(effect).__name__}"] += 1
+            if self._machine.is_busy:
+                events.append(Turn())
 
 
 class LiveServer:
