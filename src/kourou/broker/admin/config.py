@@ -30,6 +30,27 @@ log = logging.getLogger(__name__)
 _BLACK_LIST = frozenset(("configBlackList", "brokerConfigPath"))
 """What no broker lets change, Apache's neither."""
 
+_SHOWN_AS = {
+    key: f"is{key[0].upper()}{key[1:]}" for key in ("brokerContainer", "inBrokerContainer", "scanAvailableNameSrv")
+}
+"""Three properties have one name in a file and another one in this answer."""
+
+_NOT_SHOWN_WHEN_EMPTY = frozenset(
+    (
+        "brokerConfigPath",
+        "dLegerGroup",
+        "dLegerPeers",
+        "dLegerSelfId",
+        "haMasterAddress",
+        "preferredLeaderId",
+        "readOnlyCommitLogStorePaths",
+        "storePathBrokerIdentity",
+        "storePathDLedgerCommitLog",
+        "storePathEpochFile",
+    )
+)
+"""Those that nobody has set are null in Java; others are empty."""
+
 
 class ConfigRequests:
     """Serves requests about settings and files."""
@@ -43,7 +64,13 @@ class ConfigRequests:
 
     def show(self, asked: Asked) -> Command:
         """GET_BROKER_CONFIG: all properties."""
-        text = conf_text.dumps(to_properties(self._configuration))
+        text = conf_text.dumps(
+            {
+                _SHOWN_AS.get(key, key): value
+                for key, value in to_properties(self._configuration).items()
+                if value or key not in _NOT_SHOWN_WHEN_EMPTY
+            }
+        )
         return asked.command.answer(ext={"version": self._version.encode().decode()}, body=text.encode())
 
     def update(self, asked: Asked) -> Command:
