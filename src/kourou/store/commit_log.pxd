@@ -17,6 +17,7 @@ cdef class CommitLog:
     cdef long long _start, _limit
     cdef bint _warm
 
+    cpdef object check(self, message, bytes topic)
     @cython.locals(
         born_host=bytes,
         body=bytes,
