@@ -249,20 +249,24 @@ class Pull:
     def _again(self, held: Held, last: bool) -> bool:
         """A held pull is tried again: was it answered? The last time it is, whatever there is."""
         header = held.header
-        result = self._read(header, held.seen_to, held.wants)
-        code = _code(result, held.seen_to)
+        reset_to = self._offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
+        if reset_to is not None and self._settings.server_side_reset:
+            result, code, remark = self._reset_to(header, reset_to), _MOVED, "OFFSET_RESET"
+        else:
+            result = self._read(header, held.seen_to, held.wants)
+            code, remark = _code(result, held.seen_to), result.status.name
         if not last and code in (_NOT_FOUND, _RETRY):
             if code == _RETRY:
                 held.seen_to = result.next_offset
             return False
         if code == _NOT_FOUND and held.seen_to != header.queue_offset:
-            code, result.status = _RETRY, GetStatus.NO_MATCHED_MESSAGE
+            code, remark = _RETRY, GetStatus.NO_MATCHED_MESSAGE.name
         topic, group = self._topics.get(header.topic), self._groups.get(header.consumer_group)
         if topic is None or group is None:  # removed while it waited
             gone = Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please!")
             self._outbox.reply(held.peer, held.command, held.command.answer(gone.code, gone.remark))
             return True
-        self._answer(held.peer, held.command, header, topic, group, result, code, result.status.name)
+        self._answer(held.peer, held.command, header, topic, group, result, code, remark)
         return True
 
 

@@ -69,6 +69,19 @@ def test_commits_on_their_way_do_not_undo_it() -> None:
     assert world.machine.offsets.get(GROUP, TOPIC, 1) == 0
 
 
+def test_waiting_pull_is_told_at_once() -> None:
+    _, client = filled()
+    (number,) = client.send(pull(queue_id=1, offset=5, wait_ms=15_000))
+    (other,) = client.send(pull(queue_id=1, offset=5, wait_ms=15_000, group="other"))
+    assert number not in client.answers
+    ok(client, reset(0))
+    told = client.answers[number]
+    assert (told.code, told.remark) == (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET")
+    assert told.ext is not None
+    assert told.ext["nextBeginOffset"] == "0"
+    assert other not in client.answers
+
+
 def test_group_goes_to_the_end() -> None:
     world, client = filled()
     assert offsets_in(ok(client, reset(-1))) == {0: 0, 1: 5, 2: 0, 3: 0}

@@ -1,8 +1,8 @@
 """Offsets by request: groups set back or forward, offsets copied and shown.
 
 There are two ways to set a group to another place. The broker's own: it notes the offset, and the next pull of each
-queue is told to go on from there; that also works while the group is not connected. The older one
-(useServerSideResetOffset=false): connected consumers are pushed the new offsets, and commit them themselves.
+queue, or the one that waits there, is told to go on from it; that also works while the group is not connected. The
+older one (useServerSideResetOffset=false): connected consumers are pushed the new offsets, and commit them themselves.
 
 Java: AdminBrokerProcessor.resetOffset, Broker2Client.resetOffset, ConsumerOffsetManager.
 """
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from kourou.broker.clients import Clients
 from kourou.broker.events import Asked, Outbox, Refused, Tell
 from kourou.broker.groups import Groups
+from kourou.broker.long_polls import LongPolls
 from kourou.broker.offsets import Offsets
 from kourou.broker.settings import BrokerSettings, Role
 from kourou.broker.topics import Topics
@@ -41,6 +42,7 @@ class OffsetRequests:
         groups: Groups,
         clients: Clients,
         offsets: Offsets,
+        polls: LongPolls,
         outbox: Outbox,
         delay_offsets: Callable[[], bytes],
     ) -> None:
@@ -51,6 +53,7 @@ class OffsetRequests:
         self._groups = groups
         self._clients = clients
         self._offsets = offsets
+        self._polls = polls
         self._outbox = outbox
         self._delay_offsets = delay_offsets
 
@@ -61,6 +64,7 @@ class OffsetRequests:
         header = headers.InvokeBrokerToResetOffset.decode(asked.command.ext)
         if self._settings.server_side_reset:
             table = self._reset_here(header)
+            self._polls.wake([(header.topic, queue_id) for queue_id in table], asked.now_ms)
         else:
             table = self._reset_at_clients(header, asked)
         log.info(

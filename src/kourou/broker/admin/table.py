@@ -45,7 +45,7 @@ def admin_requests(
     of_topics = TopicRequests(topics, offsets, stats, store)
     of_groups = GroupRequests(groups, offsets, stats)
     of_offsets = OffsetRequests(
-        settings, reader, topics, groups, clients, offsets, outbox, lambda: delays.wrapper().encode()
+        settings, reader, topics, groups, clients, offsets, polls, outbox, lambda: delays.wrapper().encode()
     )
     progress = ProgressRequests(settings, reader, topics, groups, clients, offsets, stats)
     of_clients = ClientRequests(clients)
