@@ -32,7 +32,7 @@ from kourou.broker.topics import Topics
 from kourou.store.store import Store
 
 try:
-    from kourou.broker._lane import FastLane
+    from kourou.broker import _lane
 
     IS_COMPILED = True
 except ImportError:
@@ -72,7 +72,7 @@ def make_lane(
     """The lane of a broker; None where it is not compiled."""
     if not IS_COMPILED:
         return None
-    return FastLane(
+    return _lane.FastLane(
         settings,
         store,
         send,
