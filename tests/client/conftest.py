@@ -23,6 +23,7 @@ APACHE_SETTINGS = {
     "enablePropertyFilter": "true",
     "transactionCheckInterval": 3000,
     "transactionTimeOut": 1000,
+    "recallMessageEnable": "true",
     "timerPrecisionMs": 100,
     "traceTopicEnable": "true",
 }

@@ -317,9 +317,10 @@ async def test_one_more_topic(mq: Client, name: str) -> None:
 
 async def test_pausing(mq: Client, name: str) -> None:
     await mq.admin.topics.create(name, queues=1)
-    async with mq.consume(name, group=name, start="first", long_poll=0.5) as consumer:
+    async with mq.consume(name, group=name, start="first") as consumer:
         consumer.pause()
-        await asyncio.sleep(0.8)
+        await mq.send(name, b"on its way")  # a pull that waits at the broker is answered all the same
+        await consumer.next(5)
         await mq.send(name, b"x")
         assert await consumer.next(1) is None
         consumer.resume()

@@ -30,7 +30,7 @@ from kourou.client.results import STORED_CODES, SendManyError, SendResult, SendS
 from kourou.client.routes import Route
 from kourou.client.session import Session
 from kourou.client.settings import ProducerSettings
-from kourou.net.errors import RequestTimedOutError, TooManyRequestsError, TransportError
+from kourou.net.errors import RequestTimedOutError, TransportError
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command
 from kourou.protocol.errors import KourouError, refused
@@ -139,22 +139,27 @@ class Producer:
     ) -> list[SendResult]:
         """Send many messages, each by itself, without waiting for one before sending the next.
 
-        `timeout` is for each message. With an ordering key or a queue, all go to one queue in their order. Raises
-        SendManyError, which has the results of all, when some could not be sent; else as `send`.
+        `timeout` is for each message. With an ordering key, a queue or a selector order matters: then each message
+        does wait for the one before it (`send_batch` keeps order and is quicker). Raises SendManyError, which has the
+        results of all, when some could not be sent; else as `send`.
         """
         fixed = _selector(ordering_key, queue, selector, self._session)
         limit = self.settings.timeout if timeout is None else timeout
         under_way: list[_UnderWay] = []
         results: list[SendResult | KourouError] = []
+        extra = None if ordering_key is None else {Property.SHARDING_KEY: ordering_key}
         try:
             for item in messages:
                 message = item if isinstance(item, Message) else Message(body=item)
-                prepared = self.draft(topic, message)
-                if not self._gate.has_room(prepared.size):
-                    await self._collect(under_way, results, fixed, limit)
+                prepared = self.draft(topic, message, extra)
+                if under_way and (fixed is not None or not self._gate.has_room(prepared.size)):
+                    await self._collect(under_way, results, limit)
                 await self._gate.wait(prepared.size)
-                under_way.append(await self._begin(prepared, fixed, limit))
-            await self._collect(under_way, results, fixed, limit)
+                sent = _UnderWay(prepared, fixed, len(results))
+                under_way.append(sent)
+                results.append(_NOT_YET)
+                await self._begin(sent, limit)
+            await self._collect(under_way, results, limit)
         finally:
             for sent in under_way:
                 sent.leave(self._gate)
@@ -263,15 +268,9 @@ class Producer:
         finally:
             self._gate.leave(prepared.size)
 
-    async def _attempt(
-        self,
-        prepared: Draft,
-        fixed: Selector | None,
-        timeout: float,
-        failed: "list[tuple[str, KourouError]] | None" = None,
-    ) -> SendResult:
-        """Attempts until one succeeds, none is left, or the time is over. `failed` are those made before."""
-        failed = failed if failed is not None else []
+    async def _attempt(self, prepared: Draft, fixed: Selector | None, timeout: float) -> SendResult:
+        """Attempts until one succeeds, none is left, or the time is over."""
+        failed: list[tuple[str, KourouError]] = []
         attempts = 1 if fixed is not None else 1 + self.settings.retries
         deadline = time.monotonic() + timeout
         while True:
@@ -286,16 +285,11 @@ class Producer:
                 command = prepared.command(self.group, queue, _now_ms())
                 answer = await self._session.pool.request(address, command, max(left, 0.001))
                 return self._accept(answer, prepared, queue, begun, is_last=len(failed) + 1 >= attempts)
-            except (TransportError, NoBrokerError, TooManyRequestsError) as error:
-                self._note_failure(prepared, queue, error)
-                failed.append((queue.broker_name, error))
             except KourouError as error:
                 self._note_failure(prepared, queue, error)
                 failed.append((queue.broker_name, error))
-                if getattr(error, "response_code", None) not in RETRIED_CODES and not _is_unsafe(error):
+                if len(failed) >= attempts or not may_help_to_retry(error):
                     raise _last(failed) from None
-            if len(failed) >= attempts:
-                raise _last(failed)
             self._session.metrics.sent[prepared.topic].retries += 1
             await self._before_retry(prepared.topic, failed, deadline)
 
@@ -383,82 +377,84 @@ class Producer:
 
     # ── Many messages ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _begin(self, prepared: Draft, fixed: Selector | None, timeout: float) -> "_UnderWay":
+    async def _begin(self, sent: "_UnderWay", timeout: float) -> None:
         """Sends without waiting for the answer. What fails already is kept for `_collect` to try again."""
-        sent = _UnderWay(prepared)
+        sent.future = sent.error = None
+        session, prepared = self._session, sent.prepared
         try:
             self._check_open()
-            session = self._session
             route = session.routes.cached(prepared.topic) or await session.publish_route(prepared.topic)
-            queue = sent.queue = self._choose(route, fixed, None)
+            queue = sent.queue = self._choose(route, sent.fixed, sent.failed[-1][0] if sent.failed else None)
             address = session.routes.master(queue.broker_name)
-            link = session.pool.link(address)
-            if link is None:
-                link = await session.pool.connected(address)
+            link = session.pool.link(address) or await session.pool.connected(address)
             if link.is_congested:
-                await link.wait_writable()
+                async with asyncio.timeout(timeout):
+                    await link.wait_writable()
             sent.begun = time.monotonic()
             sent.future = session.pool.begin(link, prepared.command(self.group, queue, _now_ms()), timeout)
         except KourouError as error:
             sent.error = error
-        except BaseException:
-            self._gate.leave(prepared.size)
-            raise
-        return sent
+        except TimeoutError:
+            sent.error = RequestTimedOutError(f"{queue.broker_name} did not read for {timeout:g} s")
 
     async def _collect(
-        self,
-        under_way: "list[_UnderWay]",
-        results: "list[SendResult | KourouError]",
-        fixed: Selector | None,
-        timeout: float,
+        self, under_way: "list[_UnderWay]", results: "list[SendResult | KourouError]", timeout: float
     ) -> None:
-        """Waits for the answers of all that is under way; what failed is tried again, one by one."""
-        for at, sent in enumerate(under_way):
-            try:
-                results.append(await self._finish(sent, fixed, timeout))
-            except KourouError as error:
-                results.append(error)
-            except BaseException:
-                del under_way[:at]
-                raise
-            sent.leave(self._gate)
+        """Waits for the answers of all that is under way; what failed is sent again, all of it at once."""
+        pending = list(under_way)
+        while pending:
+            again: list[_UnderWay] = []
+            for sent in pending:
+                outcome = await self._outcome(sent)
+                if isinstance(outcome, KourouError) and self._may_send_again(sent, outcome):
+                    again.append(sent)
+                    continue
+                results[sent.index] = outcome
+                sent.leave(self._gate)
+            if again:
+                topic = again[0].prepared.topic
+                self._session.metrics.sent[topic].retries += len(again)
+                await self._before_retry(topic, again[0].failed, time.monotonic() + timeout)
+                for sent in again:
+                    await self._begin(sent, timeout)
+            pending = again
         under_way.clear()
 
-    async def _finish(self, sent: "_UnderWay", fixed: Selector | None, timeout: float) -> SendResult:
-        error = sent.error
-        queue = sent.queue
+    async def _outcome(self, sent: "_UnderWay") -> "SendResult | KourouError":
+        queue, error = sent.queue, sent.error
         if sent.future is not None:
             assert queue is not None
+            is_last = len(sent.failed) >= self.settings.retries
             try:
-                answer = await sent.future
-                return self._accept(answer, sent.prepared, queue, sent.begun, is_last=self.settings.retries == 0)
+                return self._accept(await sent.future, sent.prepared, queue, sent.begun, is_last=is_last)
             except KourouError as failure:
                 error = failure
         assert error is not None
         if queue is None:
-            raise error
+            return error
         self._note_failure(sent.prepared, queue, error)
-        may_help = isinstance(error, TransportError | NoBrokerError) or _is_unsafe(error)
-        if not may_help and getattr(error, "response_code", None) not in RETRIED_CODES:
-            raise error
-        if fixed is not None or self.settings.retries == 0:
-            raise error
-        failed = [(queue.broker_name, error)]
-        await self._before_retry(sent.prepared.topic, failed, time.monotonic() + timeout)
-        return await self._attempt(sent.prepared, fixed, timeout, failed)
+        sent.failed.append((queue.broker_name, error))
+        return _last(sent.failed)
+
+    def _may_send_again(self, sent: "_UnderWay", error: KourouError) -> bool:
+        if sent.fixed is not None or not sent.failed or len(sent.failed) > self.settings.retries:
+            return False
+        return may_help_to_retry(error)
 
 
 class _UnderWay:
     """One of many messages that are sent at once."""
 
-    __slots__ = ("_entered", "begun", "error", "future", "prepared", "queue")
+    __slots__ = ("_entered", "begun", "error", "failed", "fixed", "future", "index", "prepared", "queue")
 
-    def __init__(self, prepared: Draft) -> None:
+    def __init__(self, prepared: Draft, fixed: Selector | None, index: int) -> None:
         self.prepared = prepared
+        self.fixed = fixed
+        self.index = index  # of its result
         self.queue: MessageQueue | None = None
         self.future: asyncio.Future[Command] | None = None
         self.error: KourouError | None = None
+        self.failed: list[tuple[str, KourouError]] = []  # attempts so far
         self.begun = 0.0
         self._entered = True
 
@@ -466,6 +462,16 @@ class _UnderWay:
         if self._entered:
             self._entered = False
             gate.leave(self.prepared.size)
+
+
+_NOT_YET: Final = ClosedError("not answered yet")
+
+
+def may_help_to_retry(error: KourouError) -> bool:
+    """Whether another broker, or the same one a little later, may do better."""
+    if isinstance(error, TransportError | NoBrokerError):
+        return True
+    return _is_unsafe(error) or getattr(error, "response_code", None) in RETRIED_CODES
 
 
 def _is_unsafe(error: KourouError) -> bool:

@@ -1,0 +1,165 @@
+"""The parts of consuming: filters, what is held, offsets in files, answers to pulls, deliveries."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from kourou.client.delivery import DeadLetter, Delivery, RetryLater
+from kourou.client.errors import InvalidExpressionError
+from kourou.client.filters import subscription
+from kourou.client.held import Held
+from kourou.client.offsets import FileOffsets, offset_path
+from kourou.client.pulling import PullStatus, read_answer, records_of
+from kourou.protocol.batch import encode_batch
+from kourou.protocol.command import Command
+from kourou.protocol.errors import HeaderError, RefusedError, SystemBusyError
+from kourou.protocol.hosts import encode_host
+from kourou.protocol.message import Message, MessageQueue
+from kourou.protocol.record import decode_record, encode_record
+
+HOST = encode_host("127.0.0.1:10911")
+QUEUE = MessageQueue("T", "a", 0)
+
+
+def record(offset: int = 0, *, topic: str = "T", body: bytes = b"x", properties: str = "", sys_flag: int = 0) -> bytes:
+    return encode_record(
+        topic=topic,
+        body=body,
+        queue_id=0,
+        queue_offset=offset,
+        physical_offset=1000 + offset,
+        born_ms=1,
+        born_host=HOST,
+        stored_ms=2,
+        store_host=HOST,
+        raw_properties=properties.encode(),
+        sys_flag=sys_flag,
+    )
+
+
+def test_filters() -> None:
+    assert subscription("T").sub_string == "*"
+    assert subscription("T", "*").tags_set == []
+    wanted = subscription("T", " a || b||a ")
+    assert (wanted.tags_set, wanted.code_set) == (["a", "b"], [97, 98])
+    assert subscription("T", "TagA").code_set == [2598919]
+    sql = subscription("T", sql="a > 1")
+    assert (sql.expression_type, sql.sub_string, sql.tags_set) == ("SQL92", "a > 1", [])
+
+
+@pytest.mark.parametrize(("tags", "sql"), [("||", None), (" || ", None), (None, " "), ("a", "b = 1")])
+def test_filters_that_make_no_sense(tags: str | None, sql: str | None) -> None:
+    with pytest.raises(InvalidExpressionError):
+        subscription("T", tags, sql)
+
+
+def test_what_may_be_committed() -> None:
+    held = Held()
+    held.put([(10, 1), (11, 1), (15, 1), (16, 1)])
+    assert (held.first, held.span, held.count, held.size) == (10, 6, 4, 4)
+    assert held.settle(15, 1) == 10
+    assert held.settle(10, 1) == 11
+    assert held.settle(11, 1) == 16
+    assert held.settle(16, 1) == 17
+    assert (held.first, held.span, held.count, held.size) == (None, 0, 0, 0)
+
+
+async def test_offsets_in_a_file(tmp_path: Path) -> None:
+    path = offset_path(tmp_path, "10.0.0.1@DEFAULT", "group")
+    offsets = FileOffsets(path)
+    assert await offsets.read(QUEUE) is None
+    offsets.commit(QUEUE, 7)
+    offsets.commit(QUEUE, 5)
+    await offsets.persist()
+    assert path == tmp_path / "10.0.0.1@DEFAULT" / "group" / "offsets.json"
+    assert path.read_bytes() == b'{"offsetTable":{{"topic":"T","brokerName":"a","queueId":0}:7}}'
+    assert await FileOffsets(path).read(QUEUE) == 7
+    await offsets.reset(QUEUE, 3)
+    path.write_bytes(b"torn")
+    assert await FileOffsets(path).read(QUEUE) == 7  # from the backup
+
+
+async def test_offsets_of_the_java_client_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "offsets.json"
+    path.write_text('{\n\t"offsetTable":{{\n\t\t"brokerName":"a",\n\t\t"queueId":0,\n\t\t"topic":"T"\n\t}:42}\n}')
+    assert await FileOffsets(path).read(QUEUE) == 42
+
+
+def answer(code: int, body: bytes = b"") -> Command:
+    ext = {"nextBeginOffset": "5", "minOffset": "1", "maxOffset": "9", "suggestWhichBrokerId": "0"}
+    return Command(code, ext=ext, body=body)
+
+
+def test_answers_to_pulls() -> None:
+    found = read_answer(answer(0, record(3) + record(4)))
+    assert found.status is PullStatus.FOUND
+    assert [message.queue_offset for message in found.records] == [3, 4]
+    assert (found.next_offset, found.min_offset, found.max_offset) == (5, 1, 9)
+    assert read_answer(answer(19)).status is PullStatus.NOTHING_NEW
+    assert read_answer(answer(20)).status is PullStatus.NOTHING_WANTED
+    assert read_answer(answer(21)).status is PullStatus.OFFSET_MOVED
+    with pytest.raises(SystemBusyError):
+        read_answer(answer(2))
+    with pytest.raises(HeaderError, match="nextBeginOffset"):
+        read_answer(Command(0, ext={}))
+    with pytest.raises(RefusedError):
+        read_answer(answer(77))
+
+
+def test_a_batch_in_one_record_comes_as_its_messages() -> None:
+    inner = encode_batch([Message("T", b"one", 0, {"a": "1"}), Message("T", b"two", 0, {"a": "2"})])
+    first, second = records_of(record(10, body=inner, sys_flag=0x40 | 0x80))
+    assert (first.queue_offset, bytes(first.body), first.properties) == (10, b"one", {"a": "1"})
+    assert (second.queue_offset, bytes(second.body), second.properties) == (11, b"two", {"a": "2"})
+
+
+class Settler:
+    def __init__(self) -> None:
+        self.told: list[object] = []
+
+    def acked(self, delivery: Delivery) -> None:
+        self.told.append("acked")
+
+    async def failed(self, delivery: Delivery, delay_level: int) -> None:
+        self.told.append(delay_level)
+
+
+def delivery(settler: Settler) -> Delivery:
+    text = "KEYS\x01k1 k2\x02TAGS\x01t\x02UNIQ_KEY\x01ID\x02"
+    return Delivery(decode_record(record(3, properties=text)), QUEUE, "T", settler)
+
+
+def test_what_a_delivery_tells() -> None:
+    message = delivery(Settler())
+    assert (message.body, message.tag, message.keys, message.message_id) == (b"x", "t", ["k1", "k2"], "ID")
+    assert (message.queue_offset, message.physical_offset, message.store_host) == (3, 1003, "127.0.0.1:10911")
+    assert message.offset_id == "7F00000100002A9F00000000000003EB"
+
+
+async def test_a_delivery_is_settled_once() -> None:
+    settler = Settler()
+    message = delivery(settler)
+    message.ack()
+    message.ack()
+    await message.retry()
+    assert settler.told == ["acked"]
+
+
+@pytest.mark.parametrize(
+    ("error", "told"), [(None, "acked"), (ValueError(), 0), (RetryLater(5), 5), (DeadLetter(), -1)], ids=str
+)
+async def test_processing(error: Exception | None, told: object) -> None:
+    settler = Settler()
+    async with delivery(settler).process():
+        if error is not None:
+            raise error
+    assert settler.told == [told]
+
+
+async def test_cancellation_settles_nothing() -> None:
+    settler = Settler()
+    with pytest.raises(asyncio.CancelledError):
+        async with delivery(settler).process():
+            raise asyncio.CancelledError
+    assert settler.told == []

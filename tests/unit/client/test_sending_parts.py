@@ -1,0 +1,195 @@
+"""The parts of sending: drafts, batches, results, the gate, faults, the choice of queues."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from kourou.client.errors import InvalidMessageError
+from kourou.client.faults import Faults, avoided_ms
+from kourou.client.gate import Gate
+from kourou.client.outgoing import Message, draft, draft_batches
+from kourou.client.producer import by_key
+from kourou.client.results import SendStatus, send_result
+from kourou.client.settings import ProducerSettings
+from kourou.protocol.batch import decode_batch
+from kourou.protocol.codes import RequestCode
+from kourou.protocol.command import Command
+from kourou.protocol.compression import decompress
+from kourou.protocol.errors import HeaderError, LocalProtocolError
+from kourou.protocol.headers import SendMessageV2
+from kourou.protocol.message import MessageQueue
+from kourou.protocol.properties import decode
+
+SETTINGS = ProducerSettings()
+QUEUE = MessageQueue("T", "broker-a", 3)
+
+
+def test_a_draft_carries_what_was_said() -> None:
+    message = Message(body=b"x", tag="t", keys=["k1", "k2"], properties={"a": "1"}, flag=5)
+    made = draft("T", message, SETTINGS)
+    command = made.command("group", QUEUE, 1234)
+    header = SendMessageV2.decode(command.ext)
+    assert command.code == RequestCode.SEND_MESSAGE_V2
+    assert (header.producer_group, header.topic, header.queue_id, header.flag) == ("group", "T", 3, 5)
+    assert (header.default_topic, header.default_topic_queue_nums, header.born_timestamp) == ("TBW102", 4, 1234)
+    assert (header.broker_name, header.batch, header.unit_mode, header.reconsume_times) == ("broker-a", False, False, 0)
+    assert decode(made.properties) == {
+        "a": "1",
+        "TAGS": "t",
+        "KEYS": "k1 k2",
+        "UNIQ_KEY": made.unique_id,
+        "WAIT": "true",
+    }
+
+
+@pytest.mark.parametrize(
+    ("message", "name", "value"),
+    [
+        (Message(body=b"x", delay=timedelta(seconds=1.5)), "TIMER_DELAY_MS", "1500"),
+        (Message(body=b"x", deliver_at=datetime(2030, 1, 1, tzinfo=UTC)), "TIMER_DELIVER_MS", "1893456000000"),
+        (Message(body=b"x", delay_level=3), "DELAY", "3"),
+        (Message(body=b"x", wait_stored=False), "WAIT", "false"),
+    ],
+)
+def test_what_becomes_a_property(message: Message, name: str, value: str) -> None:
+    assert decode(draft("T", message, SETTINGS).properties)[name] == value
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message(body=b""),
+        Message(body=b"x" * 4_194_305),
+        Message(body=b"x", keys=["a b"]),
+        Message(body=b"x", keys=[""]),
+        Message(body=b"x", delay=timedelta(seconds=-1)),
+        Message(body=b"x", delay_level=-1),
+        Message(body=b"x", delay_level=1, delay=timedelta(seconds=1)),
+    ],
+)
+def test_messages_that_make_no_sense(message: Message) -> None:
+    with pytest.raises(InvalidMessageError):
+        draft("T", message, SETTINGS)
+
+
+@pytest.mark.parametrize("properties", [{"UNIQ_KEY": "x"}, {"a": ""}, {"a": "\x02"}, {"a": "x" * 33_000}])
+def test_properties_that_may_not_be_set(properties: dict[str, str]) -> None:
+    with pytest.raises(LocalProtocolError):
+        draft("T", Message(body=b"x", properties=properties), SETTINGS)
+
+
+def test_large_bodies_are_compressed_and_small_ones_are_not() -> None:
+    small, large = (draft("T", Message(body=b"x" * size), SETTINGS) for size in (4095, 4096))
+    assert (small.sys_flag, small.body) == (0, b"x" * 4095)
+    assert large.sys_flag == 0x301
+    assert decompress(large.body, large.sys_flag) == b"x" * 4096
+    plain = draft("T", Message(body=b"x" * 5000), ProducerSettings(compress_from=None))
+    assert plain.sys_flag == 0
+
+
+def test_batches() -> None:
+    messages = [Message(body=b"%d" % number, tag="t") for number in range(10)]
+    (batch,) = draft_batches("T", messages, SETTINGS)
+    entries = decode_batch(batch.body)
+    assert [bytes(entry.body) for entry in entries] == [b"%d" % number for number in range(10)]
+    assert [entry.properties["UNIQ_KEY"] for entry in entries] == batch.ids.split(",")
+    assert {entry.properties["TAGS"] for entry in entries} == {"t"}
+    assert batch.command("g", QUEUE, 0).code == RequestCode.SEND_BATCH_MESSAGE
+    assert draft_batches("T", [], SETTINGS) == []
+    with pytest.raises(InvalidMessageError, match="delayed"):
+        draft_batches("T", [Message(body=b"x", delay_level=1)], SETTINGS)
+
+
+def test_batches_are_split_and_giants_stand_alone() -> None:
+    settings = ProducerSettings(batch_size_max=1000)
+    sizes = [400, 400, 400, 5000, 10]
+    batches = draft_batches("T", [Message(body=b"x" * size) for size in sizes], settings)
+    assert [[len(entry.body) for entry in decode_batch(batch.body)] for batch in batches] == [
+        [400, 400],
+        [400],
+        [5000],
+        [10],
+    ]
+
+
+def test_results() -> None:
+    answer = Command(10, ext={"msgId": "ID", "queueId": "3", "queueOffset": "7", "MSG_REGION": "r"})
+    result = send_result(answer, "UNIQUE", QUEUE)
+    assert (result.status, result.is_safe) == (SendStatus.FLUSH_DISK_TIMEOUT, False)
+    assert (result.message_id, result.offset_id, result.queue, result.queue_offset) == ("UNIQUE", "ID", QUEUE, 7)
+    with pytest.raises(HeaderError, match="queueOffset"):
+        send_result(Command(0, ext={"msgId": "ID", "queueId": "3"}), "UNIQUE", QUEUE)
+
+
+def test_keys_choose_queues_as_java_does() -> None:
+    queues = [MessageQueue("T", "a", number) for number in range(7)]
+    assert by_key("polygenelubricants")(queues).queue_id == 2**31 % 7  # the hash of it is the smallest int
+    assert by_key("TopicTest#key1")(queues).queue_id == 1_655_984_460 % 7
+
+
+async def test_the_gate_lets_in_as_many_as_may_be() -> None:
+    gate = Gate(2, 100)
+    await gate.wait(10)
+    await gate.wait(10)
+    third = asyncio.create_task(gate.wait(10))
+    await asyncio.sleep(0)
+    assert not third.done()
+    gate.leave(10)
+    await third
+    assert (gate.count, gate.size) == (2, 20)
+
+
+async def test_a_giant_passes_the_gate_alone() -> None:
+    gate = Gate(10, 100)
+    await gate.wait(1000)
+    small = asyncio.create_task(gate.wait(1))
+    await asyncio.sleep(0)
+    assert not small.done()
+    gate.leave(1000)
+    await small
+
+
+async def test_who_is_cancelled_at_the_gate_takes_no_turn() -> None:
+    gate = Gate(1, 100)
+    await gate.wait(1)
+    waiting = [asyncio.create_task(gate.wait(1)) for _ in range(3)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    gate.leave(1)
+    waiting[1].cancel()
+    await asyncio.gather(waiting[0], waiting[1], return_exceptions=True)
+    await waiting[2]
+    assert gate.count == 1
+
+
+async def test_everyone_in_line_gets_in_when_room_is_plenty() -> None:
+    gate = Gate(3, 100)
+    for _ in range(3):
+        await gate.wait(1)
+    waiting = [asyncio.create_task(gate.wait(1)) for _ in range(3)]
+    await asyncio.sleep(0)
+    for _ in range(3):
+        gate.leave(1)
+    await asyncio.wait_for(asyncio.gather(*waiting), 5)
+
+
+@pytest.mark.parametrize(
+    ("latency", "avoided"),
+    [(0, 0), (549, 0), (550, 2000), (1800, 5000), (3000, 6000), (5000, 10_000), (14_999, 10_000), (15_000, 30_000)],
+)
+def test_how_long_slow_brokers_are_avoided(latency: int, avoided: int) -> None:
+    assert avoided_ms(latency) == avoided
+
+
+def test_faults_pass() -> None:
+    faults = Faults()
+    assert faults.is_available("a", 0) and faults.is_reachable("a")
+    faults.failed("a", 0, reachable=False)
+    assert not faults.is_available("a", 9999) and faults.is_available("a", 10_000)
+    assert not faults.is_reachable("a") and faults.unreachable() == ["a"]
+    faults.reached("a")
+    assert faults.is_reachable("a")
+    faults.answered("a", 600, 10_000)
+    faults.answered("a", 1, 10_001)
+    assert not faults.is_available("a", 11_999) and faults.is_available("a", 12_000)
