@@ -21,7 +21,7 @@ $(VENV)/installed: $(BIN)/python pyproject.toml setup.py build_hot.py src/kourou
 	@$(BIN)/kourou --version
 
 $(VENV)/tested: $(VENV)/installed
-	$(BIN)/python -m pip install --quiet --group test
+	$(BIN)/python -m pip install --quiet --group test --editable '.[spark]'
 	@touch $@
 
 run: install   ## a name server and a broker on loopback

@@ -1,0 +1,113 @@
+"""Options of a reader or writer: looked up by name, checked, with one line for each mistake.
+
+Spark gives all options as text, and their names in any case.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+from kourou.spark.errors import OptionError
+
+_SIZE: Final = re.compile(r"(\d+)\s*(?:([kmg])i?b?|b)?", re.IGNORECASE)
+_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+class Options:
+    """What a user gave, for one data source."""
+
+    def __init__(self, given: Mapping[str, str], known: Iterable[str]) -> None:
+        """Raises OptionError for an option that there is not."""
+        names = {name.lower(): name for name in known}
+        self._given: dict[str, str] = {}
+        for name, value in given.items():
+            found = names.get(name.lower())
+            if found is None:
+                near = difflib.get_close_matches(name.lower(), names, 1)
+                hint = f"did you mean {names[near[0]]}?" if near else f"there are {', '.join(sorted(names.values()))}"
+                raise OptionError(f"no option {name}: {hint}")
+            self._given[found] = value
+
+    def text(self, name: str, default: str | None = None) -> str | None:
+        """The text, None if it is empty or not given."""
+        return self._given.get(name, "").strip() or default
+
+    def needed(self, name: str, example: str) -> str:
+        """Raises OptionError without it."""
+        found = self.text(name)
+        if found is None:
+            raise OptionError(f'option {name} is missing: .option("{name}", "{example}")')
+        return found
+
+    def names(self, name: str) -> list[str] | None:
+        """Names that commas separate."""
+        found = self.text(name)
+        return None if found is None else [part for part in re.split(r"[,\s]+", found) if part]
+
+    def flag(self, name: str, default: bool) -> bool:
+        found = self.text(name)
+        if found is None:
+            return default
+        if found.lower() not in ("true", "false"):
+            raise OptionError(f"option {name} is true or false, not {found!r}")
+        return found.lower() == "true"
+
+    def number(self, name: str, default: int | None = None, least: int = 1) -> int | None:
+        found = self.text(name)
+        if found is None:
+            return default
+        if not (found.isascii() and found.isdigit()) or int(found) < least:
+            raise OptionError(f"option {name} is a number of at least {least}, not {found!r}")
+        return int(found)
+
+    def size(self, name: str, default: int | None = None, least: int = 1) -> int | None:
+        """Bytes: 1000, 64k, 128m, 2g."""
+        found = self.text(name)
+        if found is None:
+            return default
+        match = _SIZE.fullmatch(found)
+        if match is None:
+            raise OptionError(f"option {name} is a size such as 64m, not {found!r}")
+        size = int(match[1]) * _UNITS[(match[2] or "").lower()]
+        if size < least:
+            raise OptionError(f"option {name} is at least {least} bytes, not {found!r}")
+        return size
+
+    def choice(self, name: str, choices: Iterable[str], default: str) -> str:
+        found = (self.text(name) or default).lower()
+        if found not in choices:
+            raise OptionError(f"option {name} is one of {', '.join(choices)}, not {found!r}")
+        return found
+
+    def time_ms(self, name: str) -> int | None:
+        """Milliseconds since 1970, or a date and time; without a zone, it is UTC."""
+        found = self.text(name)
+        if found is None:
+            return None
+        if found.isascii() and found.isdigit():
+            return int(found)
+        try:
+            moment = datetime.fromisoformat(found)
+        except ValueError:
+            raise OptionError(
+                f"option {name} is milliseconds since 1970 or a time such as 2024-05-01T12:00:00Z, not {found!r}"
+            ) from None
+        return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+    def pattern(self, name: str) -> str | None:
+        """A regular expression."""
+        found = self.text(name)
+        if found is not None:
+            try:
+                re.compile(found)
+            except re.error as error:
+                raise OptionError(f"option {name} is no regular expression: {error}") from None
+        return found
+
+    def exclusive(self, *names: str) -> None:
+        """Raises OptionError if more than one of these is given."""
+        given = [name for name in names if self.text(name) is not None]
+        if len(given) > 1:
+            raise OptionError(f"options {' and '.join(given)} exclude each other")

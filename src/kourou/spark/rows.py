@@ -1,0 +1,283 @@
+"""Records -> Arrow batches.
+
+    rows = make_rows(columns, selection=…)
+    found = rows.fill(scanner, stop_at)      until there is no record, or `stop_at` is reached, or the batch is full
+    batch = rows.finish()
+
+`Rows` here is plain Python and the truth. `_rows.pyx` is its compiled twin: it writes the usual record straight into
+Arrow's buffers and hands every unusual one (compressed, a batch inside, text that is no UTF-8, a property twice) to
+`unpack` here. A differential test holds the two equal. `make_rows` takes the compiled one where there is one.
+
+A record can be wrong in itself although its sizes fit: a body that fails its CRC, or does not decompress. That is
+looked at with `verify` only; without it such a body is given as it is stored, with the flag COMPRESSED still set.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
+
+from kourou.protocol import properties as _properties
+from kourou.protocol.batch import decode_batch
+from kourou.protocol.codes import SysFlag
+from kourou.protocol.compression import DECOMPRESSED_LIMIT_BYTES, decompress, without_compression
+from kourou.protocol.errors import BodyError
+from kourou.protocol.hashes import crc32
+from kourou.protocol.ids import encode_offset_id
+from kourou.protocol.message import QueueOffset
+from kourou.protocol.properties import Property
+from kourou.protocol.record import Found, Scanner, StoredMessage
+from kourou.spark.columns import CORRUPT, arrow_schema
+from kourou.spark.errors import DataLossError
+from kourou.spark.selection import EVERYTHING, Selection
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FULL: Final = 5
+STOPPED: Final = 6
+"""What `fill` came to, beside what a scanner finds (record.Found)."""
+
+ROWS_MAX: Final = 10_000
+SIZE_MAX: Final = 8 * 1024 * 1024
+
+FAIL: Final = "fail"
+REPORT: Final = "report"
+SKIP: Final = "skip"
+
+_RECORD: Final = int(Found.RECORD)
+_COMPRESSED: Final = int(SysFlag.COMPRESSED)
+_BATCH_INSIDE: Final = int(SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP)
+_US_MAX: Final = (2**63 - 1) // 1000
+
+BAD_CRC: Final = "its body does not fit its CRC"
+
+
+class RowBuilder(Protocol):
+    """What both twins offer."""
+
+    rows: int
+    size: int
+    """Bytes of the records in the batch so far."""
+    skipped: int
+    """Damaged records that were left out, by `SKIP`."""
+
+    def fill(self, scanner: Scanner, stop_at: int) -> int:
+        """Take records until one begins at or behind `stop_at`, there is none, or the batch is full.
+
+        Raises DataLossError for a damaged one, if that is the choice.
+        """
+
+    def damage(self, offset: int, size: int, reason: str) -> None:
+        """Note bytes that are no record at all. Raises DataLossError, if that is the choice."""
+
+    def finish(self) -> "pa.RecordBatch":
+        """The batch; a new one begins."""
+
+
+def unpack(record: StoredMessage, decompressing: bool) -> tuple[list[StoredMessage], str | None]:
+    """The messages of a record, decompressed and out of their batch; and what is wrong, if something is."""
+    if not decompressing:
+        return [record], None
+    try:
+        body = decompress(record.body, record.sys_flag)
+        sys_flag = without_compression(record.sys_flag)
+        if record.sys_flag & _BATCH_INSIDE != _BATCH_INSIDE:
+            return [msgspec.structs.replace(record, body=body, sys_flag=sys_flag)], None
+        return [
+            msgspec.structs.replace(
+                record,
+                body=bytes(entry.body),
+                raw_properties=bytes(entry.raw_properties),
+                flag=entry.flag,
+                sys_flag=sys_flag,
+                queue_offset=QueueOffset(record.queue_offset + number),
+            )
+            for number, entry in enumerate(decode_batch(body, DECOMPRESSED_LIMIT_BYTES))
+        ], None
+    except BodyError as error:
+        return [record], str(error)
+
+
+def microseconds(ms: int) -> int:
+    """A timestamp as Spark has it. Times that it can't hold become the nearest."""
+    return max(-_US_MAX, min(ms, _US_MAX)) * 1000
+
+
+_VALUES: Final[dict[str, Callable[[StoredMessage, dict[str, str]], object]]] = {
+    "topic": lambda m, _: m.topic,
+    "queue_id": lambda m, _: m.queue_id,
+    "queue_offset": lambda m, _: m.queue_offset,
+    "msg_id": lambda m, _: encode_offset_id(m.store_host, m.physical_offset),
+    "unique_key": lambda _, p: p.get(Property.UNIQUE_KEY),
+    "tags": lambda _, p: p.get(Property.TAGS),
+    "keys": lambda _, p: p.get(Property.KEYS),
+    "properties": lambda _, p: list(p.items()),
+    "body": lambda m, _: bytes(m.body),
+    "born_timestamp": lambda m, _: microseconds(m.born_ms),
+    "born_host": lambda m, _: m.born_address,
+    "store_timestamp": lambda m, _: microseconds(m.stored_ms),
+    "store_host": lambda m, _: m.store_address,
+    "reconsume_times": lambda m, _: m.reconsume_times,
+    "flag": lambda m, _: m.flag,
+    "sys_flag": lambda m, _: m.sys_flag,
+    "body_crc": lambda m, _: m.body_crc,
+    "store_size": lambda m, _: m.size,
+    "commit_log_offset": lambda m, _: m.physical_offset,
+    "prepared_tx_offset": lambda m, _: m.prepared_offset,
+}
+
+
+def values_of(message: StoredMessage, columns: Sequence[str], broker: str | None, corrupt: str | None) -> list[object]:
+    """One row."""
+    properties = _properties.decode(message.raw_properties)
+    given = {"broker": broker, CORRUPT: corrupt}
+    return [given[name] if name in given else _VALUES[name](message, properties) for name in columns]
+
+
+def damage_values(columns: Sequence[str], broker: str | None, offset: int, size: int, reason: str) -> list[object]:
+    """The row that stands for bytes which are no record: where, how many, and why."""
+    given = {"broker": broker, CORRUPT: reason, "commit_log_offset": offset, "store_size": min(size, 2**31 - 1)}
+    return [given.get(name) for name in columns]
+
+
+class Rows:
+    """The plain twin: a list of values for each column."""
+
+    def __init__(
+        self,
+        columns: Sequence[str],
+        *,
+        selection: Selection = EVERYTHING,
+        broker: str | None = None,
+        decompressing: bool = True,
+        verify: bool = False,
+        on_damage: str = FAIL,
+        rows_max: int = ROWS_MAX,
+        size_max: int = SIZE_MAX,
+    ) -> None:
+        self._columns = tuple(columns)
+        self._schema = arrow_schema(columns)
+        self._selection = selection
+        self._topic_test = selection.topic_test()
+        self._tags = selection.raw_tags
+        self._topics: dict[bytes, bool] = {}  # verdicts so far
+        self._broker = broker
+        self._decompressing = decompressing
+        self._verify = verify
+        self._on_damage = on_damage
+        self._rows_max = rows_max
+        self._size_max = size_max
+        self._values: list[list[object]] = []
+        self.rows = 0
+        self.size = 0
+        self.skipped = 0
+
+    def fill(self, scanner: Scanner, stop_at: int) -> int:
+        while True:
+            if self.rows >= self._rows_max or self.size >= self._size_max:
+                return FULL
+            if scanner.next_at >= stop_at:
+                return STOPPED
+            found = scanner.step()
+            if found != _RECORD:
+                return found
+            if self._wants(scanner):
+                self._add(scanner)
+
+    def _wants(self, scanner: Scanner) -> bool:
+        wanted = self._selection
+        if not wanted.stored_from_ms <= scanner.stored_ms < wanted.stored_to_ms:
+            return False
+        if scanner.sys_flag & _BATCH_INSIDE != _BATCH_INSIDE and not (
+            wanted.offset_from <= scanner.queue_offset < wanted.offset_to
+        ):
+            return False
+        if self._tags is not None:
+            scanner.find_keys()
+            if scanner.tags not in self._tags:
+                return False
+        return self._topic_test is None or topic_verdict(self._topics, self._topic_test, scanner.topic)
+
+    def _add(self, scanner: Scanner) -> None:
+        self.size += scanner.size
+        message = scanner.message()
+        messages, reason = unpack(message, self._decompressing)
+        if not self._verify:
+            reason = None
+        elif message.body and crc32(message.body) != message.body_crc:
+            messages, reason = [message], BAD_CRC
+        if reason is not None and not judge(self._on_damage, message.physical_offset, reason):
+            self.skipped += 1
+            return
+        wanted = self._selection
+        for one in messages:
+            if wanted.offset_from <= one.queue_offset < wanted.offset_to:
+                self._values.append(values_of(one, self._columns, self._broker, reason))
+                self.rows += 1
+
+    def damage(self, offset: int, size: int, reason: str) -> None:
+        if not judge(self._on_damage, offset, reason):
+            self.skipped += 1
+            return
+        self._values.append(damage_values(self._columns, self._broker, offset, size, reason))
+        self.rows += 1
+
+    def finish(self) -> "pa.RecordBatch":
+        import pyarrow as pa
+
+        columns = list(zip(*self._values, strict=True)) or [()] * len(self._columns)
+        arrays = [pa.array(values, field.type) for values, field in zip(columns, self._schema, strict=True)]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        self._values.clear()
+        self.rows = self.size = 0
+        return batch
+
+
+def judge(on_damage: str, offset: int, reason: str) -> bool:
+    """Is damage a row? Raises DataLossError, if that is the choice."""
+    if on_damage == FAIL:
+        raise DataLossError(
+            f"damaged record at commit-log offset {offset}: {reason}"
+            " (onCorrupt=report gives it as a row, skip leaves it out)"
+        )
+    return on_damage == REPORT
+
+
+def topic_verdict(known: dict[bytes, bool], test: Callable[[bytes], bool], topic: bytes) -> bool:
+    """Is a topic wanted? Asked once for each."""
+    verdict = known.get(topic)
+    if verdict is None:
+        verdict = known[topic] = test(topic)
+    return verdict
+
+
+def make_rows(
+    columns: Sequence[str],
+    *,
+    selection: Selection = EVERYTHING,
+    broker: str | None = None,
+    decompressing: bool = True,
+    verify: bool = False,
+    on_damage: str = FAIL,
+    rows_max: int = ROWS_MAX,
+    size_max: int = SIZE_MAX,
+) -> RowBuilder:
+    """The compiled twin where there is one, the plain one otherwise."""
+    kind: type[RowBuilder] = Rows
+    try:
+        from kourou.spark._rows import CompiledRows
+
+        kind = CompiledRows
+    except ImportError:
+        pass
+    return kind(  # type: ignore[call-arg]
+        columns,
+        selection=selection,
+        broker=broker,
+        decompressing=decompressing,
+        verify=verify,
+        on_damage=on_damage,
+        rows_max=rows_max,
+        size_max=size_max,
+    )

@@ -1,0 +1,135 @@
+"""`format("rocketmq-store")`: the commit-log files of a store, ours or Apache's, as a DataFrame.
+
+    spark.read.format("rocketmq-store").option("topics", "orders").load("/data/rocketmq/store")
+
+No broker is asked: the files may belong to one that runs, to one that is stopped, or be a copy. The folder has to be
+visible to every worker.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from kourou.spark.columns import check_types, chosen, ddl
+from kourou.spark.errors import OptionError
+from kourou.spark.log_files import SPLIT_SIZE, Split, find_files, plan
+from kourou.spark.options import Options
+from kourou.spark.rows import FAIL, REPORT, SKIP, make_rows
+from kourou.spark.scanning import scan
+from kourou.spark.selection import EVER, Selection
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FORMAT: Final = "rocketmq-store"
+
+OPTIONS: Final = (
+    "path",
+    "topics",
+    "topicPattern",
+    "startingTimestamp",
+    "endingTimestamp",
+    "columns",
+    "splitSize",
+    "verify",
+    "onCorrupt",
+    "decompress",
+    "brokerName",
+)
+
+
+class StoreSettings(msgspec.Struct, frozen=True):
+    """What a user asked for."""
+
+    folders: tuple[str, ...]
+    selection: Selection
+    columns: tuple[str, ...]
+    split_size: int
+    verify: bool
+    on_damage: str
+    decompressing: bool
+    broker: str | None
+
+
+def read_settings(options: Options) -> StoreSettings:
+    """Raises OptionError."""
+    options.exclusive("topics", "topicPattern")
+    verify = options.choice("verify", ("none", "crc"), "none") == "crc"
+    on_damage = options.choice("onCorrupt", (FAIL, REPORT, SKIP), REPORT if verify else FAIL)
+    topics = options.names("topics")
+    starting, ending = options.time_ms("startingTimestamp"), options.time_ms("endingTimestamp")
+    if starting is not None and ending is not None and starting > ending:
+        raise OptionError("option startingTimestamp is later than endingTimestamp")
+    selection = Selection(
+        topics=None if topics is None else frozenset(topics),
+        topic_pattern=options.pattern("topicPattern"),
+        stored_from_ms=starting or 0,
+        stored_to_ms=EVER if ending is None else ending,
+    )
+    path = options.needed("path", "/data/rocketmq/store")
+    return StoreSettings(
+        tuple(part.strip().removeprefix("file://") for part in path.split(",") if part.strip()),
+        selection,
+        chosen(options.names("columns"), corrupt=on_damage == REPORT),
+        options.size("splitSize", SPLIT_SIZE, least=1024) or SPLIT_SIZE,
+        verify,
+        on_damage,
+        options.flag("decompress", True),
+        options.text("brokerName"),
+    )
+
+
+class SplitPartition(InputPartition):
+    """A split, on its way to a task."""
+
+    def __init__(self, split: Split) -> None:
+        super().__init__(split)
+
+
+class StoreReader(DataSourceReader):
+    """Plans on the driver, reads in tasks."""
+
+    def __init__(self, settings: StoreSettings) -> None:
+        self._settings = settings
+
+    def partitions(self) -> list[InputPartition]:
+        settings = self._settings
+        try:
+            splits = plan(find_files(settings.folders), settings.selection, settings.split_size)
+        except OSError as error:
+            raise OptionError(f"{error.filename}: {error.strerror}") from None
+        return [SplitPartition(split) for split in splits]
+
+    def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
+        settings = self._settings
+        rows = make_rows(
+            settings.columns,
+            selection=settings.selection,
+            broker=settings.broker,
+            decompressing=settings.decompressing,
+            verify=settings.verify,
+            on_damage=settings.on_damage,
+        )
+        return scan(partition.value, rows)
+
+
+class StoreSource(DataSource):
+    """The data source that Spark finds by its name."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def _settings(self) -> StoreSettings:
+        return read_settings(Options(self.options, OPTIONS))
+
+    def schema(self) -> str:
+        return ddl(self._settings().columns)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        settings = self._settings()
+        columns = check_types((field.name, field.dataType.simpleString()) for field in schema.fields)
+        return StoreReader(msgspec.structs.replace(settings, columns=columns))
