@@ -121,7 +121,7 @@ class Broker:
         self.stats = Stats(self.topics.is_system, now_ms, local_day)
         self.locks = QueueLocks(settings.lock_time_ms)
         self.clients = Clients(self.outbox)
-        self.puts = Puts(store, store_settings, self.outbox, settings.waiting_sends_max)
+        self.puts = Puts(store, store_settings, self.outbox, settings)
         self.send = Send(
             settings, self.topics, self.groups, self.puts, self.locks, self.stats, store_host, unique_id, chance
         )

@@ -254,8 +254,6 @@ HOT: Final = frozenset(
         "pullThreadPoolQueueCapacity",
         "startAcceptSendRequestTimeStamp",
         "registerNameServerPeriod",
-        "flushConsumerOffsetInterval",
-        "flushDelayOffsetInterval",
     )
 )
 """Properties that a request may change while the broker runs."""

@@ -17,6 +17,7 @@ import msgspec
 
 from kourou.broker.events import Outbox, Peer, Refused, ReplyFrames
 from kourou.broker.names import SCHEDULE_TOPIC
+from kourou.broker.settings import BrokerSettings
 from kourou.protocol import frame
 from kourou.protocol import properties as _properties
 from kourou.protocol.codes import TRANSACTION_MASK, ResponseCode, SysFlag
@@ -59,10 +60,10 @@ class UnsafeFrames:
 class Puts:
     """Appends to the store."""
 
-    def __init__(self, store: Store, settings: StoreSettings, outbox: Outbox, waiting_max: int) -> None:
+    def __init__(self, store: Store, settings: StoreSettings, outbox: Outbox, limits: BrokerSettings) -> None:
         self._store = store
         self._outbox = outbox
-        self._waiting_max = waiting_max
+        self._limits = limits
         self._is_sync = settings.flush_mode is FlushMode.SYNC
         self._max_body_size = settings.max_body_size
         self.delay_ms = delay_table(settings.delay_levels)  # by level
@@ -70,6 +71,11 @@ class Puts:
         self.touched: set[tuple[str, int]] = set()  # queues that got messages which readers may not see yet
         self.delayed = False  # some of them wait for their time
         self.waiting = 0  # answers that wait
+        self.failed = 0  # requests whose messages could not be stored
+
+    @property
+    def _waiting_max(self) -> int:
+        return self._limits.waiting_sends_max
 
     def check_load(self) -> None:
         """Raises Refused when more answers wait than is good for anybody."""
@@ -92,8 +98,10 @@ class Puts:
         try:
             done = self._store.append(messages, now_ms, together=together)
         except IllegalMessageError as error:
+            self.failed += 1
             raise self._illegal(str(error)) from None
         except (DiskFullError, DiskFailedError) as error:
+            self.failed += 1
             raise Refused(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 "service not available now. It may be caused by one of the following reasons: "

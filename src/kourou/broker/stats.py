@@ -137,7 +137,6 @@ class Stats:
         self.user_gets = Item()
         self.found = 0  # reads that found messages
         self.missed = 0  # reads that did not
-        self.failed = 0  # messages that could not be stored
         self.put_days = DayTotals()
         self.get_days = DayTotals()
         self._seconds: deque[Second] = deque([Second(now_ms, 0, 0, 0, 0)], maxlen=RATE_SECONDS[-1] + 1)

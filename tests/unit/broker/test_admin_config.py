@@ -75,6 +75,15 @@ def test_refused_and_nothing_changes(world: SimulatedBroker, text: str | bytes, 
     assert shown(world) == before
 
 
+def test_limit_holds_from_now_on(world: SimulatedBroker) -> None:
+    client = world.connect()
+    world.machine.puts.waiting = 5
+    ok(client, send())
+    ok(client, update("sendThreadPoolQueueCapacity=5"))
+    assert client.ask(send()).code == ResponseCode.SYSTEM_BUSY
+    world.machine.puts.waiting = 0
+
+
 def test_nothing_to_change(world: SimulatedBroker) -> None:
     ok(world.connect(), update(""))
 

@@ -271,6 +271,11 @@ def test_disk_that_cannot_be_asked(world: SimulatedBroker, monkeypatch: pytest.M
     assert table["commitLogMaxOffset"] == str(world.store.log.end)
 
 
+def test_failed_puts_are_counted(world: SimulatedBroker) -> None:
+    assert world.connect().ask(send(b"x" * 40_000)).code == ResponseCode.MESSAGE_ILLEGAL
+    assert status(world)["putMessageFailedTimes"] == "1"
+
+
 def test_replication(world: SimulatedBroker) -> None:
     answer = ok(world.connect(), request(RequestCode.GET_BROKER_HA_STATUS))
     shown = bodies.HARuntimeInfo.decode(answer.body)

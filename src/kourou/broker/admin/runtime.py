@@ -70,7 +70,7 @@ class RuntimeRequests:
             "putMessageTimesTotal": str(puts or 1),
             "putMessageSizeTotal": str(size),
             "putMessageAverageSize": str(size / (puts or 1)),
-            "putMessageFailedTimes": str(stats.failed),
+            "putMessageFailedTimes": str(self._puts.failed),
             "putMessageEntireTimeMax": "0",
             "putMessageDistributeTime": "null",
             "putLatency99": "0.00",
