@@ -54,6 +54,7 @@ class BrokerRun:
         self.consumed: dict[str, Counter[bytes]] = defaultdict(Counter)
         self.committed: dict[str, dict[int, int]] = {}
         self.kept: dict[str, dict[int, int]] = {}
+        self.excused: set[tuple[str, bytes]] = set()  # (group, message) that need not be consumed
         self.ends: Counter[str] = Counter()
         self._holders: dict[tuple[str, int], tuple[Consumer, Share]] = {}
         self._last: dict[tuple[str, int], int] = {}  # by ordered queue: the offset consumed last
@@ -160,9 +161,7 @@ class BrokerRun:
         durable, end = self.world.store.durable, self.world.store.log.end
         self.say(f"{how}: the log is safe to {durable} of {end}")
         if how == "crash" and not self.is_sync:
-            for sent in self.sent.values():  # not promised any more
-                if sent.acked and sent.physical >= durable:
-                    sent.acked = False
+            self._promise_no_more(durable)
         if how == "stop":
             self.kept = {name: dict(queues) for name, queues in self.committed.items()}
         self.world = getattr(self.world, how)()
@@ -170,6 +169,16 @@ class BrokerRun:
         for actor in self.actors:
             actor.lost()
         self._holders.clear()
+
+    def _promise_no_more(self, durable: int) -> None:
+        """Under async flush a power cut may take what was acknowledged: messages, and those that were sent back."""
+        for sent in self.sent.values():
+            if sent.acked and sent.physical >= durable:
+                sent.acked = False
+        for message in self._records():
+            real_topic = message.properties.get("REAL_TOPIC", "")
+            if message.physical_offset >= durable and real_topic.startswith("%RETRY%"):
+                self.excused.add((real_topic.removeprefix("%RETRY%"), bytes(message.body)))
 
     def _drain(self) -> None:
         """No more trouble: everything is consumed in the end."""
@@ -224,13 +233,15 @@ class BrokerRun:
         """Messages that a group has to consume and has not; delayed ones first have to be delivered."""
         missing: list[tuple[str, str, bytes]] = []
         groups = {"plain": ("billing", "audit"), "ordered": ("strict",)}
-        dead = {bytes(m.body) for m in self._records() if m.topic.startswith("%DLQ%")}
+        for message in self._records():
+            if message.topic.startswith("%DLQ%"):
+                self.excused.add((message.topic.removeprefix("%DLQ%"), bytes(message.body)))
         for message in self._records():
             topic, body = message.topic, bytes(message.body)
             if message.raw_topic == SCHEDULE:
                 topic = message.properties["REAL_TOPIC"]
             wanted = [group for group in groups.get(topic, ()) if not self.consumed[group][body]]
-            missing += [(group, topic, body[:12]) for group in wanted if body not in dead]
+            missing += [(group, topic, body[:12]) for group in wanted if (group, body) not in self.excused]
         return missing
 
     def _check_log(self) -> None:

@@ -201,9 +201,16 @@ class Clients:
         if left is not None:
             log.info("producer left group=%s client=%s peer=%s", group, left.client_id, peer.address)
             if self.by_id.get(left.client_id) is left:
-                del self.by_id[left.client_id]
+                self._find_another(left)
         if not members:
             del self.producers[group]
+
+    def _find_another(self, left: Client) -> None:
+        """A client is known by another of its groups, or no longer known."""
+        del self.by_id[left.client_id]
+        for is_consumer, group in left.peer.groups:
+            if not is_consumer and self.producers[group][left.peer].client_id == left.client_id:
+                self.by_id[left.client_id] = self.producers[group][left.peer]
 
     # ── Both ──────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -129,8 +129,9 @@ class Delays:
             for offset in (self._within(queue_id, offsets.get(queue_id + 1, 0)),)
         }
         if is_on:
-            if kept is not None and kept.delivered_to is not None:
-                self._find_copies(kept.delivered_to)
+            spoken_for = 0 if kept is None else kept.delivered_to  # None: it is a Java broker's, and so are the copies
+            if spoken_for is not None:
+                self._find_copies(spoken_for)
             touch()
 
     # ── What was delivered ────────────────────────────────────────────────────────────────────────────────────────
