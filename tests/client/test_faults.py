@@ -23,7 +23,7 @@ from kourou.embedded import Embedded
 from kourou.net.errors import TransportError
 
 from .conftest import World
-from .test_consuming import eventually
+from .test_consuming import eventually, until_caught_up
 
 
 @pytest.fixture
@@ -261,7 +261,7 @@ async def test_close_lets_listeners_finish(own: Embedded) -> None:
         await begun.wait()
     assert finished == [b"x"]
     async with connect(own.namesrv) as mq:
-        assert (await mq.admin.groups.progress("group", "topic")).lag == 0
+        await until_caught_up(mq, "group", "topic")
 
 
 async def test_cancelled_anywhere_a_client_works_on(own: Embedded) -> None:

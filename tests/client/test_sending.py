@@ -62,10 +62,19 @@ async def test_many_messages_pipelined(mq: Client, name: str, collect: Collect) 
     assert sorted(int(message.body) for message in got) == list(range(1000))
 
 
-async def test_results_of_many_are_in_order(mq: Client, name: str) -> None:
+async def test_results_of_many_are_in_order(mq: Client, name: str, collect: Collect) -> None:
     await mq.admin.topics.create(name, queues=1)
-    results = await mq.send_many(name, [Message(body=b"x", keys=[f"k{n}"]) for n in range(100)])
-    assert [result.queue_offset for result in results] == list(range(100))
+    results = await mq.send_many(name, [Message(body=b"%d" % number) for number in range(100)])
+    got = {message.message_id: message for message in await collect(name, 100)}
+    assert [int(got[result.message_id].body) for result in results] == list(range(100))
+    assert sorted(result.queue_offset for result in results) == list(range(100))
+
+
+async def test_many_with_an_ordering_key_are_stored_in_order(mq: Client, name: str, collect: Collect) -> None:
+    await mq.admin.topics.create(name, queues=4)
+    await mq.send_many(name, [b"%d" % number for number in range(50)], ordering_key="k")
+    got = await collect(name, 50)
+    assert [int(message.body) for message in got] == list(range(50))
 
 
 async def test_batches_are_split_by_size(world: World, name: str) -> None:

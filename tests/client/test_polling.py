@@ -1,0 +1,69 @@
+"""Consumers that ask for messages themselves: lite pull and pull."""
+
+import time
+
+import pytest
+
+from kourou.client import Client, ClientError, Message
+from kourou.client.pulling import PullStatus
+
+
+async def test_lite_pull_shares_polls_and_commits(mq: Client, name: str) -> None:
+    await mq.admin.topics.create(name, queues=2)
+    await mq.send_many(name, [b"%d" % number for number in range(30)])
+    consumer = mq.lite_pull(group=name, start="first")
+    await consumer.subscribe(name)
+    seen: list[int] = []
+    while len(seen) < 30:
+        messages = await consumer.poll(20)
+        assert messages
+        assert len({message.queue for message in messages}) == 1
+        seen += [int(message.body) for message in messages]
+    await consumer.commit()
+    assert sorted(seen) == list(range(30))
+    assert len(consumer.assignment) == 2
+    await consumer.close()
+    again = mq.lite_pull(group=name, start="first")
+    await again.subscribe(name)
+    assert await again.poll(1) == []
+    assert sum([await again.committed(queue) or 0 for queue in again.assignment]) == 30
+
+
+async def test_lite_pull_of_chosen_queues_seeks_and_pauses(mq: Client, name: str) -> None:
+    await mq.admin.topics.create(name, queues=2)
+    queue = (await mq.producer().queues(name))[1]
+    await mq.send_many(name, [b"%d" % number for number in range(10)], queue=queue)
+    async with mq.lite_pull(group=name, start="first", auto_commit=False) as consumer:
+        await consumer.assign([queue])
+        assert (await consumer.poll(20, count=3))[0].body == b"0"
+        await consumer.seek(queue, 7)
+        assert (await consumer.poll(20))[0].body == b"7"
+        await consumer.seek_to_end(queue)
+        assert await consumer.poll(1) == []
+        await consumer.seek_to_begin(queue)
+        assert (await consumer.poll(20))[0].body == b"0"
+        with pytest.raises(ClientError, match="outside"):
+            await consumer.seek(queue, 11)
+        with pytest.raises(ClientError, match="exclude"):
+            await consumer.subscribe(name)
+        assert await consumer.offset_for_time(queue, 0) == 0
+
+
+async def test_pulling_by_hand(mq: Client, name: str) -> None:
+    await mq.admin.topics.create(name, queues=1)
+    await mq.send_many(name, [Message(body=b"%d" % number, tag=f"t{number % 2}") for number in range(10)])
+    async with mq.pull(group=name) as consumer:
+        (queue,) = await consumer.queues(name)
+        batch = await consumer.pull(queue, 2, count=3)
+        assert (batch.status, batch.next_offset, batch.min_offset, batch.max_offset) == (PullStatus.FOUND, 5, 0, 10)
+        assert [message.queue_offset for message in batch.messages] == [2, 3, 4]
+        tagged = await consumer.pull(queue, 0, tags="t1")
+        assert {message.tag for message in tagged.messages} == {"t1"}
+        assert (await consumer.pull(queue, 10)).status is PullStatus.NOTHING_NEW
+        assert (await consumer.pull(queue, 99)).status is PullStatus.OFFSET_MOVED
+        assert (await consumer.min_offset(queue), await consumer.max_offset(queue)) == (0, 10)
+        assert await consumer.search_offset(queue, 0) == 0
+        assert await consumer.search_offset(queue, time.time() + 60) == 10
+        assert await consumer.committed(queue) is None
+        await consumer.commit(queue, 4)
+        assert await consumer.committed(queue) == 4

@@ -1,0 +1,80 @@
+"""The same client without await."""
+
+import threading
+
+import pytest
+
+import kourou.sync
+from kourou.client import ClosedError
+from kourou.sync import Delivery
+
+from .conftest import World
+
+
+def test_sending_and_consuming(world: World, name: str) -> None:
+    with kourou.sync.connect(world.namesrv) as mq:
+        mq.admin.topics.create(name, queues=2)
+        assert mq.send(name, b"0", tag="t", keys="k").is_safe
+        assert len(mq.send_many(name, [b"1", b"2"])) == 2
+        assert len(mq.send_batch(name, [b"3", b"4"])) == 1
+        seen = []
+        with mq.consume(name, group=name, start="first") as consumer:
+            for message in consumer:
+                with message.process():
+                    seen.append(message.body)
+                if len(seen) == 5:
+                    break
+            assert consumer.next(0.1) is None
+            assert len(consumer.assignment) == 2
+        assert sorted(seen) == [b"0", b"1", b"2", b"3", b"4"]
+        assert len(mq.admin.topics.stats(name)) == 2
+        assert [message.body for message in mq.admin.messages.by_time(name, 0) if message.tag] == [b"0"]
+
+
+def test_listening_in_threads(world: World, name: str) -> None:
+    done = threading.Event()
+    seen: list[tuple[bytes, bool]] = []
+
+    def listener(message: Delivery) -> None:
+        seen.append((message.body, threading.current_thread() is threading.main_thread()))
+        done.set()
+
+    with kourou.sync.connect(world.namesrv) as mq:
+        mq.send(name, b"x")
+        with mq.listen(name, listener, group=name, start="first"):
+            assert done.wait(20)
+    assert seen == [(b"x", False)]
+
+
+def test_replies_from_a_thread(world: World, name: str) -> None:
+    with kourou.sync.connect(world.namesrv) as mq, kourou.sync.connect(world.namesrv) as other:
+        mq.admin.topics.create(name)
+        with other.listen(name, lambda message: other.reply(message, b"re") and None, group=name, start="first"):
+            assert mq.request(name, b"x", timeout=20).body == b"re"
+
+
+def test_polling(world: World, name: str) -> None:
+    with kourou.sync.connect(world.namesrv) as mq:
+        mq.admin.topics.create(name, queues=1)
+        mq.send(name, b"x")
+        with mq.lite_pull(group=name, start="first") as consumer:
+            consumer.subscribe(name)
+            (message,) = consumer.poll(20)
+            assert message.body == b"x"
+        puller = mq.pull(group=name)
+        (queue,) = puller.queues(name)
+        assert puller.pull(queue, 0).messages[0].body == b"x"
+        assert (puller.min_offset(queue), puller.max_offset(queue)) == (0, 1)
+
+
+def test_errors_come_through_and_a_closed_client_says_so(world: World) -> None:
+    mq = kourou.sync.connect(world.namesrv)
+    with pytest.raises(ClosedError):
+        mq.send("topic", b"x")
+    with mq:
+        with pytest.raises(kourou.KourouError):
+            mq.send("topic", b"")
+        assert mq.run(lambda client: client.admin.topics.list()) is not None
+    with pytest.raises(ClosedError):
+        mq.send("topic", b"x")
+    mq.close()

@@ -1,0 +1,103 @@
+"""Transactions and their checks, traces."""
+
+import pytest
+
+from kourou.client import Client, ConsumerSettings, Delivery, InvalidMessageError, Message, ProducerSettings, connect
+
+from .conftest import Collect, World
+from .test_consuming import answered
+
+
+@pytest.fixture(autouse=True)
+def _apache_alone(request: pytest.FixtureRequest, world: World) -> None:
+    if world.kind == "kourou" and "trace" not in request.node.name:
+        pytest.skip("transactions are Apache's alone so far")
+
+
+async def test_a_block_that_succeeds_commits(mq: Client, name: str, collect: Collect) -> None:
+    async with mq.transaction(name, group=f"{name}-tx") as tx:
+        sent = await tx.send(b"committed", tag="t", keys=["k"])
+        assert sent.transaction_id
+    (got,) = await collect(name, 1)
+    assert (got.body, got.tag, got.keys) == (b"committed", "t", ["k"])
+    assert got.transaction_id == sent.message_id
+
+
+async def test_a_block_that_raises_rolls_back(mq: Client, name: str, collect: Collect) -> None:
+    await mq.admin.topics.create(name)
+
+    async def fail() -> None:
+        async with mq.transaction(name, group=f"{name}-tx") as tx:
+            await tx.send(b"rolled back")
+            raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        await fail()
+    await mq.send(name, b"ordinary")
+    (got,) = await collect(name, 1)
+    assert got.body == b"ordinary"
+
+
+async def test_several_messages_of_one_transaction(mq: Client, name: str, collect: Collect) -> None:
+    async with mq.transaction(name, group=f"{name}-tx") as tx:
+        for number in range(3):
+            await tx.send(b"%d" % number)
+    assert sorted(message.body for message in await collect(name, 3)) == [b"0", b"1", b"2"]
+
+
+async def test_what_nobody_decided_is_asked_for(mq: Client, name: str, collect: Collect) -> None:
+    asked: list[bytes] = []
+
+    async def check(message: Delivery) -> bool | None:
+        asked.append(message.body)
+        return None if len(asked) == 1 else message.body == b"yes"
+
+    await mq.transaction_check(f"{name}-tx", check)
+    for body in (b"no", b"yes"):
+        tx = mq.transaction(name, group=f"{name}-tx")
+        async with tx:
+            await tx.send(body)
+            await tx.leave_open()
+    (got,) = await collect(name, 1, seconds=60)
+    assert got.body == b"yes"
+    assert set(asked) == {b"no", b"yes"}
+
+
+async def test_another_client_of_the_group_may_be_asked(world: World, name: str) -> None:
+    def check(message: Delivery) -> bool:
+        return True
+
+    async with connect(world.namesrv) as first, first.transaction(name, group=f"{name}-tx") as tx:
+        await tx.send(b"x")
+        await tx.leave_open()
+    async with connect(world.namesrv) as second:
+        await second.admin.topics.stats(name)
+        await second.transaction_check(f"{name}-tx", check)
+        async with second.consume(name, group=name, start="first") as consumer:
+            message = await consumer.next(60)
+        assert message is not None and message.body == b"x"
+
+
+async def test_a_message_of_a_transaction_is_not_delayed(mq: Client, name: str) -> None:
+    async with mq.transaction(name, group=f"{name}-tx") as tx:
+        with pytest.raises(InvalidMessageError, match="delayed"):
+            await tx.send(Message(body=b"x", delay_level=1))
+
+
+async def test_traces_can_be_found_by_the_message_id(world: World, name: str) -> None:
+    async with connect(world.namesrv, producer=ProducerSettings(trace=True)) as mq:
+        sent = await mq.send(name, b"x", keys=["key"], tag="tag")
+        async with mq.consume(name, group=name, settings=ConsumerSettings(start="first", trace=True)) as consumer:
+            message = await consumer.next(20)
+            assert message is not None
+            message.ack()
+        await mq.tracer.flush()
+        found = await answered(lambda: mq.admin.messages.by_key("RMQ_SYS_TRACE_TOPIC", sent.message_id))
+        records = [record.split("\x01") for trace in found for record in trace.body.decode().split("\x02") if record]
+    by_kind = {fields[0]: fields for fields in records}
+    pub, before, after = by_kind["Pub"], by_kind["SubBefore"], by_kind["SubAfter"]
+    assert len(pub) == 14
+    assert pub[3:8] == ["KOUROU_PRODUCER", name, sent.message_id, "tag", "key"]
+    assert pub[12:] == [sent.offset_id, "true"]
+    assert (before[3], before[5], before[6]) == (name, sent.message_id, "0")
+    assert (after[1], after[2], after[4], after[6], after[8]) == (before[4], sent.message_id, "true", "0", name)
