@@ -316,15 +316,20 @@ class NameServer:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, remark)
         return command.answer(body=body)
 
-    def _kept_route(self, command: Command) -> bytes | None:
-        """What most queries ask for: a route that was made before, in the form that goes with their version."""
+    def usual_route(self, command: Command) -> tuple[str, bool] | None:
+        """What most queries ask for: the route of a topic, and whether in standard JSON. None: anything else."""
         ext = command.ext
-        if ext is None or self.settings.need_wait_for_service or ZONE_MODE in ext:
+        if command.code != RequestCode.GET_ROUTEINFO_BY_TOPIC or command.flag or ext is None or ZONE_MODE in ext:
             return None
         standard = command.version >= _V4_9_4
         if not standard and "acceptStandardJsonOnly" in ext:
             return None
-        return self.routes.kept_route(ext.get("topic", ""), standard=standard)
+        return ext.get("topic", ""), standard
+
+    def _kept_route(self, command: Command) -> bytes | None:
+        """A route that was made before."""
+        asked = None if self.settings.need_wait_for_service else self.usual_route(command)
+        return None if asked is None else self.routes.kept_route(asked[0], standard=asked[1])
 
     def _order_conf_of(self, topic: str) -> str | None:
         if not self.settings.order_message_enable:

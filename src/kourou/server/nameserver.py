@@ -42,6 +42,7 @@ from kourou.protocol.errors import BodyError
 from kourou.protocol.names import shown
 from kourou.server.conf import ConfError
 from kourou.server.files import write_safely
+from kourou.server.route_lane import RouteLane
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +73,7 @@ class NameServerProcess:
             Kept.SETTINGS: Path(settings.config_store_path),
         }
         self._machine = NameServer(settings, _read_kv(self._paths[Kept.KV_CONFIG]), _now_ms(), other_properties)
+        self._listener.lane = RouteLane(self._machine)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="kourou-namesrv-writer")
         self._timer: asyncio.TimerHandle | None = None
         self._saves: set[asyncio.Task[None]] = set()

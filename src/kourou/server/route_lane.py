@@ -1,0 +1,95 @@
+"""A short way for route queries, which are nearly all that a name server is asked.
+
+Clients ask for the same few routes again and again, in frames that differ by nothing but their number (`opaque`). So a
+frame without its number is remembered together with the route that it asks for, and one that is known needs neither be
+decoded nor go through the machine:
+
+    frame ─▶ cut the number out ─▶ known? ─▶ the route as it was last encoded ─▶ answer with the number put in
+                                     └─ no: the usual way, and it is remembered
+
+The routes themselves are the machine's: one that changed is not there any more, and the query goes the usual way. The
+answers are the same to the byte; tests/unit/server/test_route_lane.py compares them.
+"""
+
+import struct
+
+from kourou.nameserver.machine import NameServer
+from kourou.net.connection import Connection
+from kourou.protocol import command as _command
+from kourou.protocol.codes import CommandFlag
+from kourou.protocol.command import Command
+from kourou.protocol.errors import FrameError
+
+KNOWN_MAX = 20_000
+"""Frames that are remembered: some 300 bytes each."""
+
+FRAME_SIZE_MAX = 512
+
+_NUMBER = b'"opaque":'
+_SIZES = struct.Struct(">iI")
+_RESPONSE = int(CommandFlag.RESPONSE)
+_BEFORE, _AFTER = _command.encode_json(Command(0, 0, _RESPONSE)).split(_NUMBER + b"0")
+_BEFORE += _NUMBER
+_HEAD_SIZE = len(_BEFORE) + len(_AFTER)
+
+
+class RouteLane:
+    """Serves route queries at the head of a read."""
+
+    def __init__(self, machine: NameServer) -> None:
+        self._machine = machine
+        self._known: dict[bytes, tuple[str, bool]] = {}  # a frame's header without its number: topic, standard JSON?
+
+    def serve(self, connection: Connection, data: bytes) -> int:
+        machine = self._machine
+        if machine.is_busy or machine.settings.need_wait_for_service:
+            return 0
+        kept = machine.routes.kept_route
+        answers: list[bytes] = []
+        at, end = 0, len(data)
+        while end - at > 8:
+            size = int.from_bytes(data[at : at + 4])
+            stop = at + 4 + size
+            if size > FRAME_SIZE_MAX or stop > end:
+                break
+            header = data[at + 8 : stop]
+            before, number, after = header.partition(_NUMBER)
+            if not number:
+                break
+            opaque = after[: after.find(b",")]
+            asked = self._known.get(before + after[len(opaque) :])
+            if asked is None:
+                self._learn(data, at, stop, before, opaque, after)
+                break
+            body = kept(asked[0], standard=asked[1])
+            if body is None or data[at + 4 : at + 8] != (size - 4).to_bytes(4) or not is_number(opaque):
+                break
+            head_size = _HEAD_SIZE + len(opaque)
+            answers += (_SIZES.pack(4 + head_size + len(body), head_size), _BEFORE, opaque, _AFTER, body)
+            at = stop
+        if answers:
+            connection.reply_frames(b"".join(answers), 0)
+        return at
+
+    def served(self) -> None:
+        """Nothing is left to do."""
+
+    def _learn(self, data: bytes, at: int, stop: int, before: bytes, opaque: bytes, after: bytes) -> None:
+        """Remember what a frame asks for, if that is a route and nothing unusual."""
+        if data[at + 4] != _command.JSON_TYPE or not is_number(opaque) or _NUMBER in after:
+            return
+        try:
+            command = _command.decode(data, at + 4, stop)
+        except FrameError:
+            return
+        asked = self._machine.usual_route(command)
+        if asked is None or command.body or str(command.opaque).encode() != opaque:
+            return
+        if len(self._known) >= KNOWN_MAX:
+            self._known.clear()
+        self._known[before + after[len(opaque) :]] = asked
+
+
+def is_number(text: bytes) -> bool:
+    """Is it a number as Java writes it, of a size that it can have?"""
+    return 0 < len(text) <= 10 and text.isdigit() and (text[0] != 48 or len(text) == 1) and int(text) < 2**31
