@@ -690,10 +690,10 @@ class Client:
     def listen(
         self,
         topics: Topics,
-        listener: Callable[[Delivery], None] | None = None,
+        listener: Callable[[Delivery], object] | None = None,
         *,
         group: str,
-        batch_listener: Callable[[list[Delivery]], None] | None = None,
+        batch_listener: Callable[[list[Delivery]], object] | None = None,
         tags: str | None = None,
         sql: str | None = None,
         settings: ConsumerSettings | None = None,

@@ -289,7 +289,7 @@ async def test_taking_may_be_cancelled_without_loss(own: Embedded) -> None:
     random = Random("take")
     async with connect(own.namesrv) as mq:
         await mq.send_many("topic", [b"%d" % number for number in range(200)])
-        seen = []
+        seen: list[int] = []
         async with mq.consume("topic", group="group", start="first") as consumer:
             while len(seen) < 200:
                 task = asyncio.create_task(consumer.next(5))

@@ -20,7 +20,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, Self
 
 from kourou.client import naming
 from kourou.client.assigned import Assigned
@@ -209,7 +209,7 @@ class Consumer:
                 return
             await busy[0].wait_changed(left)
 
-    async def __aenter__(self) -> "Consumer":
+    async def __aenter__(self) -> Self:
         await self.start()
         return self
 
@@ -218,7 +218,7 @@ class Consumer:
 
     # ── Taking messages ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def __aiter__(self) -> "Consumer":
+    def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Delivery:

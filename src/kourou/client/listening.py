@@ -13,8 +13,9 @@ from typing import Any
 from kourou.client.consumer import Consumer
 from kourou.client.delivery import Delivery, log_failure, settle_failure
 
-Listener = Callable[[Delivery], Awaitable[None] | None]
-BatchListener = Callable[[list[Delivery]], Awaitable[None] | None]
+Listener = Callable[[Delivery], object]
+BatchListener = Callable[[list[Delivery]], object]
+"""Functions or coroutine functions. What they return does not matter."""
 
 
 class Listening:
