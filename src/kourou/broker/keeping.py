@@ -49,7 +49,7 @@ class Keeping:
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
         self._tables: dict[str, _Table[Any]] = {}
-        self._dirty: set[str] = set()
+        self._dirty: dict[str, None] = {}  # names, in the order of their changes
         self.total = 0  # grows with each change of a table that somebody may wait for
 
     def add(self, name: str, file: MetadataFile[T], value: Callable[[], T], interval_ms: int = 0) -> None:
@@ -61,7 +61,7 @@ class Keeping:
         table = self._tables[name]
         table.changed += 1
         self.total += not table.interval_ms
-        self._dirty.add(name)
+        self._dirty[name] = None
 
     def when_safe(self, now_ms: int, done: Callable[[str | None], None]) -> None:
         """Call `done` once all changes so far are safe; with the reason, if they are not in time."""
@@ -89,7 +89,7 @@ class Keeping:
                 table.writing = True
                 table.not_before_ms = now_ms + table.interval_ms
                 self._outbox.put(Save(name, table.changed, table.file, table.file.encode(table.value())))
-                self._dirty.discard(name)
+                self._dirty.pop(name, None)
 
     def saved(self, name: str, version: int, error: str | None, now_ms: int) -> None:
         table = self._tables[name]
@@ -97,7 +97,7 @@ class Keeping:
         table.problem = error
         if error is not None:
             log.error("%s not written: %s", name, error)
-            self._dirty.add(name)
+            self._dirty[name] = None
             table.not_before_ms = now_ms + RETRY_MS
             return
         table.written = version

@@ -23,6 +23,9 @@ from kourou.protocol.headers import PullMessage
 
 PASSED_OVER_MS = 5_000
 
+STALE_MAX = 1_024
+"""How many deadlines of pulls that are answered may be kept, beside as many as there are of pulls that wait."""
+
 
 @dataclass(slots=True, eq=False)
 class Held:
@@ -42,14 +45,14 @@ class LongPolls:
     """All pulls that wait."""
 
     retry: Callable[[Held, bool], bool]  # (pull, last time): was it answered?
-    by_queue: dict[tuple[str, int], list[Held]] = field(default_factory=dict)
+    by_queue: dict[tuple[str, int], dict[Held, None]] = field(default_factory=dict)  # in the order they came
     _by_peer: dict[Peer, set[Held]] = field(default_factory=dict)
     _deadlines: list[tuple[int, int, Held]] = field(default_factory=list)
     _count: int = 0  # of all that ever waited, to keep the heap from comparing pulls
     waiting: int = 0
 
     def hold(self, held: Held) -> None:
-        self.by_queue.setdefault((held.header.topic, held.header.queue_id), []).append(held)
+        self.by_queue.setdefault((held.header.topic, held.header.queue_id), {})[held] = None
         self._by_peer.setdefault(held.peer, set()).add(held)
         self._set_deadline(held, held.deadline_ms)
         self.waiting += 1
@@ -57,6 +60,9 @@ class LongPolls:
     def _set_deadline(self, held: Held, at_ms: int) -> None:
         self._count += 1
         heapq.heappush(self._deadlines, (at_ms, self._count, held))
+        if len(self._deadlines) > 2 * self.waiting + STALE_MAX:
+            self._deadlines = [deadline for deadline in self._deadlines if not deadline[2].done]
+            heapq.heapify(self._deadlines)
 
     def wake(self, queues: Iterable[tuple[str, int]], now_ms: int) -> None:
         """There are new messages in these queues."""
@@ -64,7 +70,7 @@ class LongPolls:
             waiting = self.by_queue.pop(key, None)
             if waiting is None:
                 continue
-            left = [held for held in waiting if not self._try(held, now_ms)]
+            left = {held: None for held in waiting if not self._try(held, now_ms)}
             if left:
                 self.by_queue[key] = left
 
@@ -114,8 +120,8 @@ class LongPolls:
     def _forget(self, held: Held) -> None:
         key = held.header.topic, held.header.queue_id
         waiting = self.by_queue.get(key)
-        if waiting is not None and held in waiting:
-            waiting.remove(held)
+        if waiting is not None:
+            waiting.pop(held, None)
             if not waiting:
                 del self.by_queue[key]
 
