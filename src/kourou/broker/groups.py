@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from kourou.broker import names
 from kourou.broker.settings import BrokerSettings
-from kourou.broker.topics import next_version
+from kourou.broker.topics import SAID_EVERY, next_version
 from kourou.protocol.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupWrapper
 
 log = logging.getLogger(__name__)
@@ -26,6 +26,7 @@ class Groups:
         self._settings = settings
         self._touch = touch
         self._auto_created = 0
+        self._not_created = 0  # because of the limit
         self.table: dict[str, SubscriptionGroupConfig] = {
             name: SubscriptionGroupConfig(group_name=name) for name in names.SYSTEM_GROUPS
         }
@@ -50,9 +51,11 @@ class Groups:
         if names.group_fault(group) is not None:
             return None
         if self._auto_created >= self._settings.auto_groups_max:
-            log.warning(
-                "group %.120s not created: %d were, the limit (maxAutoCreatedGroups)", group, self._auto_created
-            )
+            if self._not_created % SAID_EVERY == 0:
+                log.warning(
+                    "group %.120s not created: %d were, the limit (maxAutoCreatedGroups)", group, self._auto_created
+                )
+            self._not_created += 1
             return None
         self._auto_created += 1
         created = SubscriptionGroupConfig(group_name=group)

@@ -5,6 +5,7 @@ Java: ClientManageProcessor, ConsumerManageProcessor, the lock requests of Admin
 
 from kourou.broker import names, subscriptions
 from kourou.broker.clients import Client, Clients
+from kourou.broker.crowding import Crowding
 from kourou.broker.events import Asked, Refused
 from kourou.broker.groups import Groups
 from kourou.broker.offsets import Offsets
@@ -41,13 +42,16 @@ class Members:
         self._offsets = offsets
         self._locks = locks
         self._memory_window = memory_window
+        self._crowding = Crowding(clients)
 
     # ── Being known ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def heartbeat(self, asked: Asked) -> Command:
         """HEART_BEAT: a client is there, for these groups. With a fingerprint it is of the second kind."""
         command, now_ms = asked.command, asked.now_ms
+        self._crowding.check_size(len(command.body))
         beat = bodies.HeartbeatData.decode(command.body)
+        self._crowding.check(beat, asked.peer, now_ms)
         client_id = beat.client_id or ""
         is_second_kind = beat.heartbeat_fingerprint != 0
         changed = not is_second_kind
@@ -56,11 +60,11 @@ class Members:
                 continue
             if self._settings.reject_pull_consumers and data.consume_type == "CONSUME_ACTIVELY":
                 continue
-            if self._clients.heartbeat_changes(data.group_name, beat.heartbeat_fingerprint) and is_second_kind:
-                changed = True
             group = self._groups.find(data.group_name, now_ms)
             if group is None:
                 continue
+            if self._clients.heartbeat_changes(data.group_name, beat.heartbeat_fingerprint) and is_second_kind:
+                changed = True
             ordered = any(self._topics.is_order(one.topic or "") for one in data.subscription_data_set)
             self._topics.ensure(
                 names.retry_topic(data.group_name),
@@ -123,8 +127,12 @@ class Members:
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         if self._groups.get(group) is None:
             raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
-        if self._topics.get(topic) is None:
+        config = self._topics.get(topic)
+        if config is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+        is_queue = 0 <= queue_id < max(config.read_queue_nums, config.write_queue_nums)
+        if not is_queue and self._store.queues.get(topic, queue_id) is None:  # nor one that the topic once had
+            raise Refused(ResponseCode.INVALID_PARAMETER, f"Topic {topic} has no queue {queue_id}")
         if self._settings.server_side_reset and self._offsets.is_reset(group, topic, queue_id):
             return asked.command.answer(remark="Offset has been previously reset")
         self._offsets.commit(group, topic, queue_id, header.commit_offset)
@@ -158,9 +166,10 @@ class Members:
     # ── Locks ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def lock(self, asked: Asked) -> Command:
-        """LOCK_BATCH_MQ."""
+        """LOCK_BATCH_MQ: of the queues that there are, those that the client has now."""
         body = bodies.LockBatchRequestBody.decode(asked.command.body)
-        got = self._locks.lock(body.consumer_group or "", body.mq_set, body.client_id or "", asked.now_ms)
+        there = [queue for queue in body.mq_set if self._topics.has_queue(queue.topic, queue.queue_id)]
+        got = self._locks.lock(body.consumer_group or "", there, body.client_id or "", asked.now_ms)
         return asked.command.answer(body=bodies.LockBatchResponseBody(locked=got).encode())
 
     def unlock(self, asked: Asked) -> Command:

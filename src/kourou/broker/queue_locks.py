@@ -17,8 +17,11 @@ log = logging.getLogger(__name__)
 class QueueLocks:
     """The locks of all groups."""
 
-    def __init__(self, lifetime_ms: int) -> None:
+    def __init__(self, lifetime_ms: int, count_max: int = 200_000) -> None:
+        """Beyond `count_max` locks nobody gets further ones until some are given back or expire."""
         self._lifetime_ms = lifetime_ms
+        self._count_max = count_max
+        self._count = 0
         self._groups: dict[str, dict[MessageQueue, tuple[str, int]]] = {}  # who has a lock, and since when
 
     def lock(self, group: str, queues: Iterable[MessageQueue], client_id: str, now_ms: int) -> list[MessageQueue]:
@@ -29,6 +32,10 @@ class QueueLocks:
             owner, since_ms = locks.get(queue, (client_id, now_ms))
             if owner != client_id and now_ms - since_ms <= self._lifetime_ms:
                 continue
+            if queue not in locks:
+                if self._count >= self._count_max:
+                    continue
+                self._count += 1
             if owner != client_id:
                 log.info("lock taken over group=%s queue=%s from=%s by=%s", group, queue, owner, client_id)
             locks[queue] = client_id, now_ms
@@ -43,6 +50,7 @@ class QueueLocks:
         for queue in queues:
             if locks.get(queue, ("", 0))[0] == client_id:
                 del locks[queue]
+                self._count -= 1
         if not locks:
             del self._groups[group]
 
@@ -55,6 +63,7 @@ class QueueLocks:
         """Locks that no longer count go, so that groups that are gone leave nothing."""
         for group, locks in list(self._groups.items()):
             kept = {queue: lock for queue, lock in locks.items() if now_ms - lock[1] <= self._lifetime_ms}
+            self._count -= len(locks) - len(kept)
             if kept:
                 self._groups[group] = kept
             else:

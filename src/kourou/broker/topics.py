@@ -17,6 +17,9 @@ from kourou.protocol.bodies import DataVersion, TopicConfig, TopicConfigSerializ
 
 log = logging.getLogger(__name__)
 
+SAID_EVERY = 1000
+"""A limit that somebody keeps running into is spoken of so rarely that the log does not fill."""
+
 
 class Topics:
     """All topics of one broker."""
@@ -43,6 +46,7 @@ class Topics:
         }
         self.changed: set[str] = set()  # since the last registration
         self._auto_created = 0
+        self._not_created = 0  # because of the limit
         for topic in self._own_topics():
             assert topic.topic_name is not None
             self.system.add(topic.topic_name)
@@ -83,6 +87,11 @@ class Topics:
         topic = self.table.get(name)
         return topic is not None and topic.order
 
+    def has_queue(self, name: str, queue_id: int) -> bool:
+        """Is there such a queue, to read from or to write to?"""
+        topic = self.table.get(name)
+        return topic is not None and 0 <= queue_id < max(topic.read_queue_nums, topic.write_queue_nums)
+
     def wrapper(self) -> TopicConfigSerializeWrapper:
         """The whole table, as it is kept and sent."""
         return TopicConfigSerializeWrapper(topic_config_table=self.table, data_version=self.version)
@@ -119,7 +128,11 @@ class Topics:
         if not model.perm & INHERIT:
             return None
         if self._auto_created >= self._settings.auto_topics_max:
-            log.warning("topic %.127s not created: %d were, the limit (maxAutoCreatedTopics)", name, self._auto_created)
+            if self._not_created % SAID_EVERY == 0:
+                log.warning(
+                    "topic %.127s not created: %d were, the limit (maxAutoCreatedTopics)", name, self._auto_created
+                )
+            self._not_created += 1
             return None
         self._auto_created += 1
         queues = max(min(queues, model.write_queue_nums), 0)

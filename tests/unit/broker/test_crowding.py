@@ -1,0 +1,87 @@
+"""Clients that say too much of themselves are refused before they are remembered."""
+
+import json
+
+import pytest
+from tests.unit.broker.asking import GROUP, TOPIC, heartbeat, lock, ok, request, send
+
+from kourou.broker import crowding
+from kourou.broker.queue_locks import QueueLocks
+from kourou.protocol.bodies import SubscriptionData
+from kourou.protocol.codes import RequestCode, ResponseCode
+from kourou.protocol.command import Command
+from kourou.protocol.message import MessageQueue
+from kourou.testing.broker import SimulatedBroker
+
+
+@pytest.fixture
+def world() -> SimulatedBroker:
+    return SimulatedBroker()
+
+
+def speaks_for(count: int, name: str = "p", client_id: str = "c") -> Command:
+    """A heartbeat of so many producer groups."""
+    body = {"clientID": client_id, "producerDataSet": [{"groupName": f"{name}{n}"} for n in range(count)]}
+    return request(RequestCode.HEART_BEAT, body=json.dumps(body).encode())
+
+
+def test_groups_of_one_connection(world: SimulatedBroker) -> None:
+    client = world.connect()
+    ok(client, speaks_for(crowding.GROUPS_MAX))
+    ok(client, speaks_for(crowding.GROUPS_MAX))  # the same ones again
+    answer = client.ask(speaks_for(1, name="one-more"))
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert (
+        answer.remark == f"heartbeat refused: the client speaks for {crowding.GROUPS_MAX + 1} groups, the limit is 1000"
+    )
+    assert "one-more0" not in world.machine.clients.producers
+    ok(world.connect(), speaks_for(1, name="one-more"))
+
+
+def test_groups_of_all_connections(world: SimulatedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crowding, "MEMBERSHIPS_MAX", 20)
+    first, second = world.connect(), world.connect()
+    ok(first, speaks_for(20))
+    assert second.ask(speaks_for(1, name="q")).code == ResponseCode.SYSTEM_ERROR
+    ok(first, speaks_for(20))  # who is there may stay
+    first.close()
+    world.pass_time(2 * crowding.COUNTED_FOR_MS)
+    ok(second, speaks_for(1, name="q"))
+
+
+@pytest.mark.parametrize(
+    "beat",
+    [
+        heartbeat("c" * 1001, producers="p"),
+        heartbeat("c", producers="p" * 256),
+        heartbeat("c", group=GROUP, subscriptions=[SubscriptionData(topic=f"t{n}") for n in range(10_001)]),
+        request(RequestCode.HEART_BEAT, body=b" " * (2 * 1024 * 1024 + 1)),
+    ],
+    ids=["a long id", "a long name", "many subscriptions", "many bytes"],
+)
+def test_large_heartbeats(world: SimulatedBroker, beat: Command) -> None:
+    answer = world.connect().ask(beat)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert (answer.remark or "").startswith("heartbeat refused: ")
+    assert not world.machine.clients.producers
+    assert not world.machine.clients.consumers
+
+
+def test_only_queues_that_there_are_can_be_locked(world: SimulatedBroker) -> None:
+    client = world.connect()
+    ok(client, send())
+    answer = ok(client, lock("c", 0, 3, 4, -1, 2_000_000_000))
+    locked = json.loads(answer.body)["lockOKMQSet"]
+    assert sorted((queue["topic"], queue["queueId"]) for queue in locked) == [(TOPIC, 0), (TOPIC, 3)]
+
+
+def test_locks_have_a_limit() -> None:
+    locks = QueueLocks(60_000, count_max=3)
+    queues = [MessageQueue("t", "b", n) for n in range(5)]
+    assert locks.lock("g", queues, "c", 0) == queues[:3]
+    assert locks.lock("g", queues, "c", 1) == queues[:3], "those that it has are renewed"
+    assert locks.lock("h", queues, "d", 2) == []
+    locks.unlock("g", queues[:1], "c")
+    assert locks.lock("h", queues, "d", 3) == queues[:1]
+    locks.forget_expired(60_002)
+    assert locks.lock("i", queues, "e", 60_002) == queues[:2]
