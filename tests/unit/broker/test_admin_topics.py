@@ -90,7 +90,7 @@ def test_same_topic_again_is_no_change(world: SimulatedBroker) -> None:
         ({"read_queue_nums": -1}, 29, "queues"),
         ({"write_queue_nums": QUEUES_MAX + 1}, 29, "queues"),
         ({"attributes": "+message.type=MIXED"}, 29, "MIXED message type is not supported."),
-        ({"attributes": "+reserve.time=5"}, 1, "Update topic reserveTime not supported"),
+        ({"attributes": "+reserve.time=-2"}, 1, "value is not in range(-1, 9223372036854775807)"),
         ({"attributes": "+nonsense=1"}, 1, "unsupported key: nonsense"),
         ({"attributes": "-queue.type"}, 1, "only add attribute is supported while creating topic. key: queue.type"),
         ({"attributes": "nonsense"}, 1, "delete attribute format is wrong: nonsense"),

@@ -79,8 +79,6 @@ class TopicRequests:
                 )
         if wanted.attributes.get(f"+{attributes.MESSAGE_TYPE}") == "MIXED":
             raise Refused(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.")
-        if wanted.attributes.get("+reserve.time") is not None:
-            raise Refused(ResponseCode.SYSTEM_ERROR, "Update topic reserveTime not supported")
         there = self._topics.get(name)
         altered = attributes.alter(attributes.OF_TOPICS, None if there is None else there.attributes, wanted.attributes)
         return msgspec.structs.replace(wanted, attributes=altered)
