@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.interop.processes import GaveUpError
 from tests.interop.toolchain import MissingToolError
 
-from benchmarks import codec, nameserver, records, recovery, report, store
+from benchmarks import broker, codec, nameserver, records, recovery, report, store
 from benchmarks.load import RefusedError
 
 BENCHMARKS: dict[str, Callable[[argparse.Namespace], report.Result]] = {
@@ -19,6 +19,7 @@ BENCHMARKS: dict[str, Callable[[argparse.Namespace], report.Result]] = {
     "records": lambda options: records.run(options.quick),
     "nameserver": nameserver.run,
     "store": lambda options: store.run_aside(options.quick),
+    "broker": broker.run,
     "recovery": lambda options: recovery.run(recovery.QUICK_MIB if options.quick else recovery.MIB_WRITTEN),
 }
 

@@ -1,4 +1,4 @@
-"""The name servers side by side, each a process on loopback with a home of its own, and the CPU time they used.
+"""Name servers and brokers side by side, each a process on loopback with a home of its own, and the CPU time they used.
 
 Apache's runs as its distribution starts it (G1, the default compilers, its own log settings), but for a smaller heap.
 """
@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tests.interop import toolchain
 from tests.interop.processes import Process, accepts, free_port
+from tests.interop.servers import OPEN_DOORS
 
 START_S = 120
 JAVA_OPTIONS = (
@@ -20,31 +21,41 @@ JAVA_OPTIONS = (
     *("-XX:SoftRefLRUPolicyMSPerMB=0", "-XX:-OmitStackTraceInFastThrow", "-XX:-UseLargePages"),
 )
 
+BROKER_OPTIONS = (
+    *("-server", "-Xms2g", "-Xmx2g", "-XX:+UseG1GC", "-XX:G1HeapRegionSize=16m", "-XX:G1ReservePercent=25"),
+    *("-XX:InitiatingHeapOccupancyPercent=30", "-XX:SoftRefLRUPolicyMSPerMB=0", "-XX:-OmitStackTraceInFastThrow"),
+    *("-XX:MaxDirectMemorySize=2g", "-XX:-UseLargePages", "-XX:-UseBiasedLocking", "-Dtls.server.mode=disabled"),
+)
+
 
 class Server:
-    """A running name server."""
+    """A running name server or broker; clients are given its address, a broker's that of its name server."""
 
-    def __init__(self, name: str, version: str, process: Process, address: str) -> None:
+    def __init__(self, name: str, version: str, process: Process, address: str, beside: Process | None = None) -> None:
+        """`beside`: a process that it needs, and that is not measured."""
         self.name = name
         self.version = version
         self.address = address
-        self._process = process
+        self.process = process
+        self._beside = beside
 
     def cpu_ns(self) -> int:
         """CPU time of the process since its start: user and system, all threads, those that ended too."""
-        return time.clock_gettime_ns(_cpu_clock(self._process.pid))
+        return time.clock_gettime_ns(_cpu_clock(self.process.pid))
 
     def memory_mib(self) -> float:
         """What it holds in memory."""
-        pages = int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1])
+        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
     def said(self) -> str:
         """What it wrote to its output."""
-        return self._process.said()
+        return self.process.said()
 
     def stop(self) -> None:
-        self._process.kill()
+        self.process.kill()
+        if self._beside is not None:
+            self._beside.kill()
 
 
 def _cpu_clock(pid: int) -> int:
@@ -83,6 +94,52 @@ def start_kourou(home: Path, pure: bool = False) -> Server:
     said = subprocess.run(asked, capture_output=True, text=True, check=True, env={**os.environ, **settings})
     address: str = json.loads(ready.read_text())["namesrv"]
     return Server("kourou, plain" if pure else "kourou", said.stdout.strip(), process, address)
+
+
+def start_apache_broker(home: Path, flush: str) -> Server:
+    """A broker as Apache's settings have it, but for ports and places. Raises MissingToolError."""
+    name_server = start_apache(home / "namesrv")
+    broker_home = home / "broker"
+    broker_home.mkdir(parents=True)
+    settings = {
+        "listenPort": free_port(-2, 1),
+        "brokerIP1": "127.0.0.1",
+        "brokerIP2": "127.0.0.1",
+        "bindAddress": "127.0.0.1",
+        "namesrvAddr": name_server.address,
+        "storePathRootDir": broker_home / "store",
+        "storePathCommitLog": broker_home / "store" / "commitlog",
+        "flushDiskType": flush,
+    }
+    conf = broker_home / "broker.conf"
+    conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    command = [
+        toolchain.java(),
+        *BROKER_OPTIONS,
+        *OPEN_DOORS,
+        *("-Djava.net.preferIPv4Stack=true", f"-Duser.home={broker_home}", f"-Drocketmq.home.dir={broker_home}"),
+        *("-cp", f"{toolchain.jars('server')}/*", "org.apache.rocketmq.broker.BrokerStartup", "-c", str(conf)),
+    ]
+    process = Process(command, broker_home)
+    try:
+        process.wait_until("Apache's broker", lambda: "boot success" in process.said() or None, START_S)
+    except BaseException:
+        name_server.stop()
+        raise
+    return Server("apache", name_server.version, process, name_server.address, name_server.process)
+
+
+def start_kourou_broker(home: Path, flush: str) -> Server:
+    """`kourou run` in a process of its own."""
+    home.mkdir(parents=True)
+    ready = home / "ready.json"
+    where = ["--namesrv-port", "0", "--port", "0", "--store", str(home / "store"), "--ready-file", str(ready)]
+    command = [sys.executable, "-m", "kourou", "run", *where, "--set", f"flushDiskType={flush}"]
+    process = Process(command, home, {"HOME": str(home)})
+    process.wait_until("kourou run", ready.exists, START_S)
+    said = subprocess.run([sys.executable, "-m", "kourou", "--version"], capture_output=True, text=True, check=True)
+    address: str = json.loads(ready.read_text())["namesrv"]
+    return Server("kourou", said.stdout.strip(), process, address)
 
 
 def _jar_version(jars: Path) -> str:
