@@ -26,8 +26,8 @@ MINUTE_SAMPLES: Final = 7
 HOUR_SAMPLES: Final = 7
 DAY_SAMPLES: Final = 25
 
-ITEMS_MAX: Final = 100_000
-"""How many topics and groups are counted one by one. What comes beyond is counted in the totals alone."""
+ITEMS_MAX: Final = 50_000
+"""How many topics and groups are counted one by one: some 4 kB each, after a day. Others count in the totals alone."""
 
 RATE_SECONDS: Final = (10, 60, 600)
 

@@ -110,9 +110,11 @@ class ProgressRequests:
         only_ordered = headers.GetBrokerConsumeStats.decode(asked.command.ext).is_order
         everyone: list[dict[str, list[ConsumeStats]]] = []
         behind = in_flight = 0
+        topics_by_group = self._topics_by_group()
         for group in self._groups.table:
             stats = []
-            for topic in filter(None, map(self._topics.get, self._subscribed(group, self._offsets.topics_of(group)))):
+            names = self._subscribed(group, topics_by_group.get(group, set()))
+            for topic in filter(None, map(self._topics.get, sorted(names))):
                 if only_ordered and not topic.order:
                     continue
                 table = self._consumed(group, topic, topic.write_queue_nums)
@@ -128,6 +130,14 @@ class ProgressRequests:
             total_inflight_diff=in_flight,
         )
         return asked.command.answer(body=body.encode())
+
+    def _topics_by_group(self) -> dict[str, set[str]]:
+        """Of which topics each group has consumed something: once for all, for there may be thousands of groups."""
+        found: dict[str, set[str]] = {}
+        for name in self._offsets.table:
+            topic, _, group = name.partition("@")
+            found.setdefault(group, set()).add(topic)
+        return found
 
     def time_span(self, asked: Asked) -> Command:
         """QUERY_CONSUME_TIME_SPAN: when the messages that a group has and has not consumed were stored."""
