@@ -39,8 +39,10 @@ def test_topics_without_end(crowded: BrokerTarget) -> None:
         for first in range(0, count, 100):
             peer.send(b"".join(frame.encode(send_command(f"invented-{n}")) for n in range(first, first + 100)))
         codes = [peer.receive().code for _ in range(count)]
-        assert TOPICS_MAX - 10 <= codes.count(ResponseCode.SUCCESS) <= TOPICS_MAX
-        assert set(codes) == {ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST}
+        # A topic that is not safe on the disk in time is no success either.
+        refused = codes.count(ResponseCode.TOPIC_NOT_EXIST)
+        assert count - TOPICS_MAX <= refused <= count - TOPICS_MAX + 10
+        assert set(codes) <= {ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SYSTEM_ERROR}
         again = peer.ask(send_command("invented-0"))
         assert again.code == ResponseCode.SUCCESS
     assert customer.usual() < 1
@@ -69,13 +71,14 @@ def heartbeat(consumers: int, producers: int, topics: int = 1, name: str = "g") 
 
 def test_groups_without_end(crowded: BrokerTarget) -> None:
     """A million producer groups and a hundred thousand consumer groups, in heartbeats of some MiB each."""
-    before = crowded.rss
+    before, body = crowded.rss, heartbeat(10_000, 100_000, name="round0").body
     with Customer(crowded) as customer:
-        for round_number in range(10):
+        for number in range(10):
             with Peer(crowded.port) as peer:
-                answer = peer.ask(heartbeat(10_000, 100_000, name=f"r{round_number}"))
-                assert answer.opaque == 1
-                assert answer.code == ResponseCode.SUCCESS or answer.remark
+                other = body.replace(b"round0", b"round%d" % number)
+                answer = peer.ask(Command(RequestCode.HEART_BEAT, 1, body=other))
+                assert (answer.opaque, answer.code) == (1, ResponseCode.SYSTEM_ERROR)
+                assert "heartbeat refused" in (answer.remark or "")
     assert customer.usual() < 2
     grown = crowded.rss - before
     assert grown < 200 * MIB, f"{grown / MIB:.0f} MiB"
@@ -84,8 +87,9 @@ def test_groups_without_end(crowded: BrokerTarget) -> None:
 def test_groups_without_end_on_one_connection_that_stays(crowded: BrokerTarget) -> None:
     before = crowded.rss
     with Customer(crowded) as customer, Peer(crowded.port) as peer:
-        for round_number in range(10):
-            assert peer.ask(heartbeat(0, 100_000, name=f"stay{round_number}")).opaque == 1
+        for number in range(1000):
+            answer = peer.ask(heartbeat(0, 900, name=f"stay{number}"))
+            assert answer.code == (ResponseCode.SYSTEM_ERROR if number else ResponseCode.SUCCESS)
         grown = crowded.rss - before
         assert grown < 200 * MIB, f"{grown / MIB:.0f} MiB"
     assert customer.usual() < 2
@@ -106,16 +110,17 @@ def test_locks_without_end(crowded: BrokerTarget) -> None:
     """A million queues are asked for, by invented names; whoever locks a few real ones still can."""
     before = crowded.rss
     with Customer(crowded) as customer, Peer(crowded.port) as peer:
+        queues = [{"topic": "topic0", "brokerName": "b", "queueId": queue} for queue in range(100_000)]
+        request = json.dumps({"consumerGroup": "topic0", "clientId": "hostile", "mqSet": queues}).encode()
         for n in range(10):
-            queues = [{"topic": f"t{n}", "brokerName": "b", "queueId": queue} for queue in range(100_000)]
-            body = {"consumerGroup": f"locks{n}", "clientId": "hostile", "mqSet": queues}
-            answer = peer.ask(Command(RequestCode.LOCK_BATCH_MQ, n, body=json.dumps(body).encode()))
+            body = request.replace(b"topic0", b"topic%d" % n)
+            answer = peer.ask(Command(RequestCode.LOCK_BATCH_MQ, n, body=body))
             assert answer.opaque == n
         grown = crowded.rss - before
         assert grown < 200 * MIB, f"{grown / MIB:.0f} MiB"
         queues = [{"topic": "checked", "brokerName": "broker-a", "queueId": queue} for queue in range(4)]
-        body = {"consumerGroup": "honest", "clientId": "honest", "mqSet": queues}
-        answer = peer.ask(Command(RequestCode.LOCK_BATCH_MQ, 1, body=json.dumps(body).encode()))
+        request = json.dumps({"consumerGroup": "honest", "clientId": "honest", "mqSet": queues}).encode()
+        answer = peer.ask(Command(RequestCode.LOCK_BATCH_MQ, 1, body=request))
         assert len(json.loads(answer.body)["lockOKMQSet"]) == 4
     assert customer.usual() < 2
 

@@ -6,6 +6,7 @@ the results of sends, the messages that a consumer got.
 """
 
 import itertools
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from kourou.protocol.codes import RequestCode
 
 from . import toolchain
 from .clients import JAVA_OPTIONS, Kind
-from .processes import Talker
+from .processes import Talker, wait_for
 from .servers import ApacheStage, KourouRun, java_command
 from .wire import Connection
 
@@ -96,6 +97,23 @@ class Scene:
             self.send(topic, "first", how="queue", queue=queue)
         return topic
 
+    def new_group(self) -> str:
+        """A group that the broker knows: its retry topic is there before its clients look for it, which they do twice a
+        minute only."""
+        group = self.name("group")
+        consumer = {
+            "groupName": group,
+            "consumeType": "CONSUME_PASSIVELY",
+            "messageModel": "CLUSTERING",
+            "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+            "subscriptionDataSet": [],
+        }
+        beat = {"clientID": "first", "consumerDataSet": [consumer], "producerDataSet": []}
+        with Connection(self.broker.address) as connection:
+            assert connection.ask(RequestCode.HEART_BEAT, body=json.dumps(beat).encode()).code == 0
+            wait_for("the group's retry topic", lambda: self.has_route(f"%RETRY%{group}"), PATIENCE_S)
+        return group
+
     def consume(self, topic: str, group: str, *, by: Driver | None = None, **words: Any) -> str:
         """Starts a consumer, from the first message on; its name."""
         name = self.name("consumer")
@@ -135,4 +153,7 @@ def _command(kind: Kind, home: Path) -> list[str]:
     jars = toolchain.jars(version)
     classes = toolchain.classes(f"{version}-scenarios", ["scenarios"], jars)
     start = [*java_command("quiet.xml", home), *JAVA_OPTIONS[kind], "-Xmx512m"]
+    start.append(
+        "-Drocketmq.client.rebalance.waitInterval=5000"
+    )  # instead of 20 s, for queues that are locked at first
     return [*start, f"-Drocketmq.client.localOffsetStoreDir={home}", "-cp", f"{classes}:{jars}/*", "ScenarioDriver"]

@@ -33,6 +33,7 @@ final class Consumers {
         String name = words.text("name");
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(words.text("group"));
         consumer.setNamesrvAddr(words.text("ns"));
+        consumer.setMqClientApiTimeout(Senders.PATIENCE_MS);
         consumer.setInstanceName(words.text("instance", name + "-" + ProcessHandle.current().pid()));
         consumer.setConsumeFromWhere(where(words.text("where", "first")));
         if (words.has("timestamp")) {

@@ -25,6 +25,7 @@ final class Pullers {
         if (puller == null) {
             puller = new DefaultMQPullConsumer(words.text("group"));
             puller.setNamesrvAddr(words.text("ns"));
+            puller.setMqClientApiTimeout(Senders.PATIENCE_MS);
             puller.setInstanceName("puller-" + pullers.size() + "-" + ProcessHandle.current().pid());
             puller.start();
             pullers.put(key, puller);
@@ -83,6 +84,7 @@ final class Pullers {
         String name = words.text("name");
         DefaultLitePullConsumer lite = new DefaultLitePullConsumer(words.text("group"));
         lite.setNamesrvAddr(words.text("ns"));
+        lite.setMqClientApiTimeout(Senders.PATIENCE_MS);
         lite.setInstanceName(name + "-" + ProcessHandle.current().pid());
         lite.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         lite.setAutoCommit(words.has("commit"));

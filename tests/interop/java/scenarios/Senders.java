@@ -16,7 +16,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
 
 /** Producers, one for each name server and group. */
 final class Senders {
-    private static final int PATIENCE_MS = 20_000;
+    static final int PATIENCE_MS = 20_000;
 
     private final Map<String, DefaultMQProducer> producers = new HashMap<>();
 
