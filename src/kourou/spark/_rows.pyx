@@ -346,6 +346,11 @@ cdef class CompiledRows:
         self.prepared_tx_offset = found.get("prepared_tx_offset")
         self.corrupt = found.get(CORRUPT)
 
+    def aim(self, broker, offset_from, offset_to):
+        self.broker = broker
+        self.raw_broker = b"" if broker is None else broker.encode()
+        self.offset_from, self.offset_to = offset_from, offset_to
+
     def fill(self, Scanner scanner not None, Py_ssize_t stop_at):
         cdef int found
         while True:

@@ -62,6 +62,9 @@ class RowBuilder(Protocol):
     skipped: int
     """Damaged records that were left out, by `SKIP`."""
 
+    def aim(self, broker: str | None, offset_from: int, offset_to: int) -> None:
+        """The records that follow come from this broker, and only those with offsets in this range count."""
+
     def fill(self, scanner: Scanner, stop_at: int) -> int:
         """Take records until one begins at or behind `stop_at`, there is none, or the batch is full.
 
@@ -159,6 +162,7 @@ class Rows:
         self._columns = tuple(columns)
         self._schema = arrow_schema(columns)
         self._selection = selection
+        self._offset_from, self._offset_to = selection.offset_from, selection.offset_to
         self._topic_test = selection.topic_test()
         self._tags = selection.raw_tags
         self._topics: dict[bytes, bool] = {}  # verdicts so far
@@ -172,6 +176,9 @@ class Rows:
         self.rows = 0
         self.size = 0
         self.skipped = 0
+
+    def aim(self, broker: str | None, offset_from: int, offset_to: int) -> None:
+        self._broker, self._offset_from, self._offset_to = broker, offset_from, offset_to
 
     def fill(self, scanner: Scanner, stop_at: int) -> int:
         while True:
@@ -190,7 +197,7 @@ class Rows:
         if not wanted.stored_from_ms <= scanner.stored_ms < wanted.stored_to_ms:
             return False
         if scanner.sys_flag & _BATCH_INSIDE != _BATCH_INSIDE and not (
-            wanted.offset_from <= scanner.queue_offset < wanted.offset_to
+            self._offset_from <= scanner.queue_offset < self._offset_to
         ):
             return False
         if self._tags is not None:
@@ -210,9 +217,8 @@ class Rows:
         if reason is not None and not judge(self._on_damage, message.physical_offset, reason):
             self.skipped += 1
             return
-        wanted = self._selection
         for one in messages:
-            if wanted.offset_from <= one.queue_offset < wanted.offset_to:
+            if self._offset_from <= one.queue_offset < self._offset_to:
                 self._values.append(values_of(one, self._columns, self._broker, reason))
                 self.rows += 1
 

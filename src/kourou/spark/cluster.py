@@ -1,0 +1,251 @@
+"""What name servers and brokers know: topics, their queues, and the offsets of these.
+
+Plain requests, which Apache's brokers and ours answer alike; those to one broker travel together.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, TypeVar
+
+import msgspec
+
+from kourou.protocol.bodies import TopicList, TopicRouteData
+from kourou.protocol.codes import MASTER_ID, Perm, PullSysFlag, RequestCode, ResponseCode
+from kourou.protocol.command import Command
+from kourou.protocol.errors import (
+    KourouError,
+    QueryNotFoundError,
+    SubscriptionGroupNotExistError,
+    TopicNotExistError,
+    refused,
+)
+from kourou.protocol.headers import (
+    GetMaxOffset,
+    GetMinOffset,
+    GetRouteInfo,
+    Header,
+    OffsetAnswer,
+    PullMessage,
+    QueryConsumerOffset,
+    SearchOffset,
+    UpdateConsumerOffset,
+)
+from kourou.protocol.message import MessageQueue
+from kourou.spark.errors import OptionError, UnreachableError
+from kourou.spark.wire import Access, connect, forget, persist
+
+PLANNING_PATIENCE_S: Final = 30.0
+
+_T = TypeVar("_T")
+
+
+class Route(msgspec.Struct, frozen=True):
+    """Where a topic is."""
+
+    readable: tuple[MessageQueue, ...]
+    writable: tuple[MessageQueue, ...]
+    brokers: dict[str, dict[int, str]]
+    """Addresses by broker name and id."""
+
+
+def route_of(topic: str, data: TopicRouteData) -> Route:
+    """The queues that a name server's answer describes, sorted."""
+    brokers = {broker.broker_name or "": dict(broker.broker_addrs) for broker in data.broker_datas}
+    readable, writable = [], []
+    for queue in data.queue_datas:
+        name = queue.broker_name or ""
+        if queue.perm & Perm.READ and brokers.get(name):
+            readable += [MessageQueue(topic, name, number) for number in range(queue.read_queue_nums)]
+        if queue.perm & Perm.WRITE and MASTER_ID in brokers.get(name, {}):
+            writable += [MessageQueue(topic, name, number) for number in range(queue.write_queue_nums)]
+    return Route(tuple(sorted(readable)), tuple(sorted(writable)), brokers)
+
+
+class Cluster:
+    """Asks. Keeps the routes that it was told until they are asked for anew."""
+
+    def __init__(self, name_servers: tuple[str, ...], access: Access, patience_s: float = PLANNING_PATIENCE_S) -> None:
+        self._name_servers = name_servers
+        self.access = access
+        self._patience_s = patience_s
+        self._routes: dict[str, Route] = {}
+
+    # ── Name servers ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _ask_name_server(self, code: int, header: Header | None = None) -> Command:
+        """The answer of the first name server that has one. Raises UnreachableError if none has."""
+        said = []
+        for address in self._name_servers:
+            try:
+                return connect(address, self.access).ask(Command(code, ext=header.encode() if header else {}))
+            except (OSError, KourouError) as error:
+                forget(address, self.access)
+                said.append(f"{address}: {error or type(error).__name__}")
+        raise UnreachableError(f"no name server answers: {'; '.join(said)}")
+
+    def route(self, topic: str, *, fresh: bool = False) -> Route:
+        """Raises OptionError for a topic that there is not, UnreachableError."""
+        if fresh or topic not in self._routes:
+            answer = self._ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfo(topic=topic))
+            if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+                raise OptionError(f"there is no topic {topic!r} at {', '.join(self._name_servers)}")
+            if answer.code != ResponseCode.SUCCESS:
+                raise refused(answer.code, answer.remark)
+            self._routes[topic] = route_of(topic, TopicRouteData.decode(bytes(answer.body)))
+        return self._routes[topic]
+
+    def topics(self, pattern: str) -> list[str]:
+        """The names that match as a whole. Raises UnreachableError."""
+        answer = self._ask_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        if answer.code != ResponseCode.SUCCESS:
+            raise refused(answer.code, answer.remark)
+        match = re.compile(pattern).fullmatch
+        return sorted(name for name in TopicList.decode(bytes(answer.body)).topic_list if match(name))
+
+    def address(self, queue: MessageQueue, *, fresh: bool = False, master: bool = False) -> str:
+        """Of a broker that has the queue: the master, or while there is none, a slave. Raises UnreachableError."""
+        members = self.route(queue.topic, fresh=fresh).brokers.get(queue.broker_name) or {}
+        if MASTER_ID in members:
+            return members[MASTER_ID]
+        if not members or master:
+            raise UnreachableError(f"broker {queue.broker_name} of topic {queue.topic} is not there at present")
+        return members[min(members)]
+
+    # ── Brokers ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _ask_brokers(
+        self,
+        queues: Iterable[MessageQueue],
+        request: Callable[[MessageQueue], Command],
+        read: Callable[[Command], _T],
+    ) -> dict[MessageQueue, _T]:
+        """One request for each queue. Raises UnreachableError, RefusedError."""
+        by_broker: dict[str, list[MessageQueue]] = defaultdict(list)
+        for queue in queues:
+            by_broker[queue.broker_name].append(queue)
+        found: dict[MessageQueue, _T] = {}
+        for name, here in by_broker.items():
+            is_again = False
+
+            def attempt(here: list[MessageQueue] = here) -> list[_T]:
+                nonlocal is_again
+                fresh, is_again = is_again, True
+                address = self.address(here[0], fresh=fresh)
+                try:
+                    answers = connect(address, self.access).ask_all([request(queue) for queue in here])
+                except OSError as error:
+                    forget(address, self.access)
+                    raise UnreachableError(f"{address}: {error or type(error).__name__}") from None
+                return [read(answer) for answer in answers]
+
+            answers = persist(f"broker {name} does not answer", attempt, self._patience_s)
+            found.update(zip(here, answers, strict=True))
+        return found
+
+    def ends(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+        """The offset that the next message of each queue will have."""
+        return self._offsets(queues, RequestCode.GET_MAX_OFFSET, _max_offset)
+
+    def starts(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+        """The offset of the first message that each queue still has."""
+        return self._offsets(queues, RequestCode.GET_MIN_OFFSET, _min_offset)
+
+    def by_time(self, queues: Iterable[MessageQueue], time_ms: int) -> dict[MessageQueue, int]:
+        """The offset of the first message stored at a time or later; the end, if there is none."""
+        queues = list(queues)
+        ends, starts = self.ends(queues), self.starts(queues)
+
+        def header(queue: MessageQueue) -> Header:
+            return SearchOffset(topic=queue.topic, queue_id=queue.queue_id, timestamp=time_ms)
+
+        found = self._offsets(queues, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
+        # Brokers before 5.2 answer with the last message when all are older; rows are compared with the time anyhow.
+        return {
+            queue: max(starts[queue], min(offset if offset >= 0 else ends[queue], ends[queue]))
+            for queue, offset in found.items()
+        }
+
+    def committed(self, queues: Iterable[MessageQueue], group: str) -> dict[MessageQueue, int | None]:
+        """Where a group stands; None where it has never been."""
+
+        def request(queue: MessageQueue) -> Command:
+            header = QueryConsumerOffset(
+                consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, set_zero_if_not_found=False
+            )
+            return Command(RequestCode.QUERY_CONSUMER_OFFSET, ext=header.encode())
+
+        return self._ask_brokers(queues, request, _read_committed)
+
+    def commit(self, offsets: Mapping[MessageQueue, int], group: str) -> None:
+        """Tell brokers how far a group has come. Raises OptionError for a group that they don't know."""
+
+        def request(queue: MessageQueue) -> Command:
+            header = UpdateConsumerOffset(
+                consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offsets[queue]
+            )
+            return Command(RequestCode.UPDATE_CONSUMER_OFFSET, ext=header.encode())
+
+        try:
+            self._ask_brokers(offsets, request, _checked)
+        except SubscriptionGroupNotExistError:
+            self._make_known(offsets, group)
+            self._ask_brokers(offsets, request, _checked)
+
+    def _make_known(self, queues: Iterable[MessageQueue], group: str) -> None:
+        """Pull once from each broker: with autoCreateSubscriptionGroup, that is how a group comes to be."""
+        one_each = {queue.broker_name: queue for queue in queues}
+
+        def request(queue: MessageQueue) -> Command:
+            header = PullMessage(
+                consumer_group=group,
+                topic=queue.topic,
+                queue_id=queue.queue_id,
+                queue_offset=0,
+                max_msg_nums=1,
+                sys_flag=PullSysFlag.SUBSCRIPTION,
+                commit_offset=0,
+                suspend_timeout_millis=0,
+                sub_version=0,
+                subscription="*",
+            )
+            return Command(RequestCode.PULL_MESSAGE, ext=header.encode())
+
+        for answer in self._ask_brokers(one_each.values(), request, lambda answer: answer).values():
+            if answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+                raise OptionError(f"there is no group {group!r}, and brokers do not create groups: create it")
+
+    def _offsets(
+        self, queues: Iterable[MessageQueue], code: int, header: Callable[[MessageQueue], Header]
+    ) -> dict[MessageQueue, int]:
+        return self._ask_brokers(
+            queues, lambda queue: Command(code, ext=header(queue).encode()), lambda answer: _read_offset(answer)
+        )
+
+
+def _max_offset(queue: MessageQueue) -> Header:
+    return GetMaxOffset(topic=queue.topic, queue_id=queue.queue_id)
+
+
+def _min_offset(queue: MessageQueue) -> Header:
+    return GetMinOffset(topic=queue.topic, queue_id=queue.queue_id)
+
+
+def _checked(answer: Command) -> Command:
+    if answer.code != ResponseCode.SUCCESS:
+        error = refused(answer.code, answer.remark)
+        if isinstance(error, TopicNotExistError):
+            raise OptionError(f"the topic is gone: {answer.remark}")
+        raise error
+    return answer
+
+
+def _read_offset(answer: Command) -> int:
+    return OffsetAnswer.decode(_checked(answer).ext).offset
+
+
+def _read_committed(answer: Command) -> int | None:
+    try:
+        return _read_offset(answer)
+    except (QueryNotFoundError, SubscriptionGroupNotExistError):
+        return None

@@ -1,0 +1,188 @@
+"""Rows -> messages ready to be sent.
+
+    column          type                      without it
+    body            binary or string          (needed)
+    topic           string                    option topic, which wins over the column
+    tags            string
+    keys            string or array<string>
+    ordering_key    string                    any queue
+    delay_level     int                       delivered at once
+    deliver_at      timestamp                 delivered at once
+    properties      map<string,string>
+    flag            int                       0
+    unique_key      string                    made up: the same for the same row, however often it is sent
+
+The other columns of the row schema may be there and are not sent, so that rows read from a topic can be written as they
+are. Properties that belong to the system are left out: the broker sets its own.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from kourou.protocol import properties as _properties
+from kourou.protocol.errors import LocalProtocolError
+from kourou.protocol.properties import KEY_SEPARATOR, RESERVED, Property
+from kourou.spark.columns import COLUMNS
+from kourou.spark.errors import OptionError, SparkError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SENT: Final[Mapping[str, tuple[str, ...]]] = {
+    "body": ("binary", "string"),
+    "topic": ("string",),
+    "tags": ("string",),
+    "keys": ("string", "array<string>"),
+    "ordering_key": ("string",),
+    "delay_level": ("int",),
+    "deliver_at": ("timestamp",),
+    "properties": ("map<string,string>",),
+    "flag": ("int",),
+    "unique_key": ("string",),
+}
+
+BODY_SIZE_MAX: Final = 4 * 1024 * 1024
+
+
+def check_columns(given: Mapping[str, str], topic: str | None) -> None:
+    """Raises OptionError for a DataFrame that can't become messages."""
+    unknown = [name for name in given if name not in SENT and name not in COLUMNS]
+    if unknown:
+        raise OptionError(f"no column {', '.join(unknown)} in a message: there are {', '.join(SENT)}")
+    for name, kinds in SENT.items():
+        if name in given and given[name] not in kinds:
+            raise OptionError(f"column {name} has type {' or '.join(kinds)}, not {given[name]}")
+    if "body" not in given:
+        raise OptionError("a message needs a column body, binary or string")
+    if topic is None and "topic" not in given:
+        raise OptionError("where to? option topic, or a column topic")
+
+
+class Draft(msgspec.Struct, gc=False):
+    """A message as it is sent."""
+
+    topic: str
+    ordering_key: str | None
+    is_delayed: bool
+    flag: int
+    body: bytes
+    properties: str
+
+    def entry(self) -> bytes:
+        """As part of a batch."""
+        raw = self.properties.encode()
+        return b"".join(
+            (
+                (22 + len(self.body) + len(raw)).to_bytes(4),
+                b"\0\0\0\0\0\0\0\0",
+                self.flag.to_bytes(4, signed=True),
+                len(self.body).to_bytes(4),
+                self.body,
+                len(raw).to_bytes(2),
+                raw,
+            )
+        )
+
+
+class Drafts:
+    """Makes drafts of one task's rows.
+
+    `identity` tells this write from others and is the same when it is repeated; with the number of a row it gives the
+    unique key. Rows that were read from a topic are known by where they stood there instead, which is the same however
+    Spark deals out rows.
+    """
+
+    def __init__(self, topic: str | None, identity: str) -> None:
+        self._topic = topic
+        self._identity = identity
+        self._prefix = _digest(identity)
+        self._places: dict[tuple[Any, ...], str] = {}
+        self._number = 0
+
+    def of(self, batch: "pa.RecordBatch") -> Iterator[Draft]:
+        """Raises SparkError for a row that can't be sent."""
+        columns = {name: batch.column(name).to_pylist() for name in batch.schema.names if name in SENT}
+        places = self._source_places(batch)
+        for at in range(batch.num_rows):
+            row = {name: values[at] for name, values in columns.items()}
+            if not row.get("unique_key"):
+                row["unique_key"] = self._unique_key() if places is None else self._place_key(places, at)
+            self._number += 1
+            try:
+                yield self._draft(row)
+            except (LocalProtocolError, SparkError) as error:
+                raise SparkError(f"row {self._number} can't be sent: {error}") from None
+
+    def _unique_key(self) -> str:
+        return f"{self._prefix}{self._number:012X}"
+
+    @staticmethod
+    def _source_places(batch: "pa.RecordBatch") -> list[list[Any]] | None:
+        names = ("topic", "broker", "queue_id", "queue_offset")
+        if not set(names) <= set(batch.schema.names):
+            return None
+        return [batch.column(name).to_pylist() for name in names]
+
+    def _place_key(self, places: list[list[Any]], at: int) -> str:
+        place = tuple(values[at] for values in places)
+        if place[3] is None:
+            return self._unique_key()
+        prefix = self._places.get(place[:3])
+        if prefix is None:
+            prefix = self._places[place[:3]] = _digest(f"{self._topic}|{place[:3]}")
+        return f"{prefix}{place[3]:012X}"
+
+    def _draft(self, row: dict[str, Any]) -> Draft:
+        topic = self._topic or row.get("topic")
+        if not topic:
+            raise SparkError("its topic is null")
+        body = row["body"]
+        if body is None:
+            raise SparkError("its body is null")
+        if isinstance(body, str):
+            body = body.encode()
+        if not 0 < len(body) <= BODY_SIZE_MAX:
+            raise SparkError(f"its body has {len(body)} bytes: 1 to {BODY_SIZE_MAX} are allowed")
+        named = {
+            name: value for name, value in row.get("properties") or () if name not in RESERVED and value is not None
+        }
+        delay = _delay(row)
+        named.update(delay)
+        named.update(_lifted(row))
+        named[Property.WAIT_STORED] = "true"
+        return Draft(topic, row.get("ordering_key"), bool(delay), row.get("flag") or 0, body, _properties.encode(named))
+
+
+def _lifted(row: dict[str, Any]) -> dict[str, str]:
+    """The columns that travel as properties. What is not a column may be among the properties that were read."""
+    read = dict(row.get("properties") or ())
+    keys = row["keys"] if "keys" in row else read.get(Property.KEYS)
+    if isinstance(keys, list):
+        keys = KEY_SEPARATOR.join(key for key in keys if key)
+    found = {
+        Property.TAGS: row["tags"] if "tags" in row else read.get(Property.TAGS),
+        Property.KEYS: keys,
+        Property.UNIQUE_KEY: row["unique_key"],
+        Property.SHARDING_KEY: row.get("ordering_key"),
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def _delay(row: dict[str, Any]) -> dict[str, str]:
+    level, moment = row.get("delay_level"), row.get("deliver_at")
+    if level and moment is not None:
+        raise SparkError("delay_level and deliver_at exclude each other")
+    if level:
+        return {Property.DELAY_LEVEL: str(level)}
+    if moment is None:
+        return {}
+    assert isinstance(moment, datetime)
+    return {Property.TIMER_DELIVER_MS: str(round(moment.astimezone(UTC).timestamp() * 1000))}
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode(), digest_size=10).hexdigest().upper()

@@ -1,0 +1,72 @@
+"""Offsets of queues as users and checkpoints write them: {topic: {broker: {queue: offset}}}.
+
+Spark compares offsets as JSON text, so they are always written in the same order. In what users write, -2 stands for
+the first message that is still there and -1 for the end.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
+
+from kourou.protocol.message import MessageQueue
+from kourou.spark.errors import OptionError
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+
+Offsets: TypeAlias = dict[MessageQueue, int]
+Nested: TypeAlias = dict[str, dict[str, dict[str, int]]]
+
+_EXAMPLE: Final = '{"orders": {"broker-a": {"0": 23, "1": -2}}}'
+
+
+def to_nested(offsets: Mapping[MessageQueue, int]) -> Nested:
+    """As a checkpoint has them."""
+    nested: Nested = {}
+    for queue in sorted(offsets):
+        nested.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})[str(queue.queue_id)] = offsets[queue]
+    return nested
+
+
+def from_nested(nested: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Offsets:
+    return {
+        MessageQueue(topic, broker, int(queue)): int(offset)
+        for topic, brokers in nested.items()
+        for broker, queues in brokers.items()
+        for queue, offset in queues.items()
+    }
+
+
+def parse_offsets(text: str, option: str) -> Offsets:
+    """Offsets that a user wrote. Raises OptionError."""
+    try:
+        offsets = from_nested(_json(text, option))
+    except (AttributeError, TypeError, ValueError):
+        raise OptionError(f"option {option} has to look like {_EXAMPLE}, not like {text[:80]!r}") from None
+    bad = next(
+        (f"{queue.topic}/{queue.broker_name}/{queue.queue_id}" for queue in offsets if offsets[queue] < -2), None
+    )
+    if bad is not None:
+        raise OptionError(f"option {option}: an offset below -2 for {bad}")
+    return offsets
+
+
+def parse_assignment(text: str) -> list[MessageQueue]:
+    """Queues that a user wrote: {topic: {broker: [queue, …]}}. Raises OptionError."""
+    try:
+        return sorted(
+            MessageQueue(topic, broker, int(queue))
+            for topic, brokers in _json(text, "assign").items()
+            for broker, queues in brokers.items()
+            for queue in list(queues)
+        )
+    except (AttributeError, TypeError, ValueError):
+        example = '{"orders": {"broker-a": [0, 1]}}'
+        raise OptionError(f"option assign has to look like {example}, not like {text[:80]!r}") from None
+
+
+def _json(text: str, option: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise OptionError(f"option {option} is no JSON: {error}") from None

@@ -1,0 +1,241 @@
+"""Ranges of queues -> Arrow batches, in a task.
+
+While one answer is decoded the next is already asked for. A broker that goes away is asked again, at its new address if
+it has one, from where the reading stands: no row is lost or given twice.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from kourou.protocol.codes import PullSysFlag, RequestCode, ResponseCode
+from kourou.protocol.command import Command
+from kourou.protocol.errors import FrameError, KourouError, SubscriptionError, refused
+from kourou.protocol.headers import PullMessageAnswer
+from kourou.protocol.record import Scanner
+from kourou.spark.cluster import Cluster
+from kourou.spark.errors import DataLossError, OptionError, UnreachableError
+from kourou.spark.planning import Range, Task
+from kourou.spark.rows import FULL, STOPPED, RowBuilder
+from kourou.spark.wire import FIRST_PAUSE_S, LONGEST_PAUSE_S, connect, forget
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger(__name__)
+
+MESSAGES_MAX: Final = 1024
+"""What a pull asks for at most; brokers give less, 32 by default."""
+
+READING_GROUP: Final = "TOOLS_CONSUMER"
+"""Every broker knows this group, so nobody has to create one for a reader that keeps its offsets elsewhere."""
+
+
+class Filter(msgspec.Struct, frozen=True):
+    """What brokers leave out."""
+
+    kind: str = "TAG"
+    expression: str = "*"
+
+    @property
+    def is_all(self) -> bool:
+        return self.kind == "TAG" and self.expression == "*"
+
+
+class Patience:
+    """How long one and the same thing is tried. Begins anew with every success."""
+
+    def __init__(
+        self,
+        seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._sleep = sleep
+        self.reset()
+
+    def reset(self) -> None:
+        self._end: float | None = None
+        self._pause = FIRST_PAUSE_S
+
+    def wait(self, error: Exception) -> None:
+        """Pause before the next try. Raises `error` when patience ends."""
+        now = self._clock()
+        if self._end is None:
+            self._end = now + self._seconds
+        if now + self._pause > self._end:
+            raise error
+        self._sleep(self._pause)
+        self._pause = min(self._pause * 2, LONGEST_PAUSE_S)
+
+
+class Puller:
+    """Reads the ranges of one task."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        rows: RowBuilder,
+        wanted: Filter,
+        *,
+        group: str = READING_GROUP,
+        fail_on_loss: bool = True,
+        patience: Patience,
+    ) -> None:
+        self._cluster = cluster
+        self._rows = rows
+        self._wanted = wanted
+        self._group = group
+        self._fail_on_loss = fail_on_loss
+        self._patience = patience
+
+    def read(self, task: Task) -> Iterator["pa.RecordBatch"]:
+        """Raises DataLossError, UnreachableError, RefusedError, OptionError."""
+        for one in task:
+            self._rows.aim(one.queue.broker_name, one.start, one.end)
+            yield from self._read_range(one)
+        if self._rows.rows:
+            yield self._rows.finish()
+
+    def _read_range(self, one: Range) -> Iterator["pa.RecordBatch"]:
+        offset, fresh = one.start, False
+        while offset < one.end:
+            address = ""
+            try:
+                address = self._cluster.address(one.queue, fresh=fresh)
+                for answer in self._answers(address, one, offset):
+                    found = self._next_offset(one, offset, answer)
+                    self._patience.reset()
+                    if answer.code == ResponseCode.SUCCESS:
+                        yield from self._decode(answer)
+                    offset = found
+            except (OSError, FrameError) as error:
+                forget(address, self._cluster.access)
+                self._patience.wait(UnreachableError(f"broker {one.queue.broker_name} at {address}: {error}"))
+            except KourouError as error:
+                if not error.retriable:
+                    raise
+                try:
+                    self._patience.wait(error)
+                except _ShortQueueError:
+                    if self._fail_on_loss:
+                        raise
+                    log.warning("%s", error)
+                    return
+            fresh = True
+
+    def _answers(self, address: str, one: Range, offset: int) -> Iterator[Command]:
+        """Answers from an offset on. The next is under way while one is looked at."""
+        link = connect(address, self._cluster.access)
+        [number] = link.send(self._request(one, offset))
+        is_waiting = True
+        try:
+            while True:
+                answer = link.answer(number)
+                is_waiting = False
+                following = _following(answer)
+                if following is not None and following < one.end:
+                    [number] = link.send(self._request(one, following))
+                    is_waiting = True
+                yield answer
+                if not is_waiting:
+                    return
+        finally:
+            if is_waiting:  # nobody will look at that answer
+                forget(address, self._cluster.access)
+
+    def _request(self, one: Range, offset: int) -> Command:
+        ext = {
+            "consumerGroup": self._group,
+            "topic": one.queue.topic,
+            "queueId": str(one.queue.queue_id),
+            "queueOffset": str(offset),
+            "maxMsgNums": str(min(one.end - offset, MESSAGES_MAX)),
+            "sysFlag": str(int(PullSysFlag.SUBSCRIPTION)),
+            "commitOffset": "0",
+            "suspendTimeoutMillis": "0",
+            "subscription": self._wanted.expression,
+            "subVersion": "0",
+            "expressionType": self._wanted.kind,
+            "bname": one.queue.broker_name,
+        }
+        return Command(RequestCode.PULL_MESSAGE, ext=ext)
+
+    def _next_offset(self, one: Range, offset: int, answer: Command) -> int:
+        """Where to go on after an answer. Raises DataLossError for messages that are gone, RefusedError."""
+        if answer.code not in _PULL_CODES:
+            raise _refusal(answer)
+        said = PullMessageAnswer.decode(answer.ext)
+        if answer.code == ResponseCode.SUCCESS:
+            return said.next_begin_offset
+        if said.min_offset > offset:
+            return self._lost(one, offset, min(said.min_offset, one.end))
+        if said.max_offset < one.end:
+            raise _ShortQueueError(
+                f"{_name(one)} ends at offset {said.max_offset}, and {one.end} was promised: has the broker lost data?"
+            )
+        if answer.code == ResponseCode.PULL_NOT_FOUND:
+            raise _ShortQueueError(f"{_name(one)} has no message at offset {offset} yet")
+        if self._wanted.is_all and said.next_begin_offset > offset:
+            return self._lost(one, offset, min(said.next_begin_offset, one.end))
+        if said.next_begin_offset <= offset:
+            raise _ShortQueueError(f"{_name(one)} gives no way on from offset {offset}")
+        return said.next_begin_offset
+
+    def _lost(self, one: Range, offset: int, following: int) -> int:
+        text = (
+            f"{_name(one)}: messages {offset} to {following - 1} are gone; wanted was offset {offset}, "
+            f"the first that is there is {following}"
+        )
+        if self._fail_on_loss:
+            raise DataLossError(
+                f"{text}. Retention overtook the reader (failOnDataLoss=false goes on with what there is)"
+            )
+        log.warning("%s", text)
+        return following
+
+    def _decode(self, answer: Command) -> Iterator["pa.RecordBatch"]:
+        scanner = Scanner(answer.body)
+        while (found := self._rows.fill(scanner, len(answer.body))) == FULL:
+            yield self._rows.finish()
+        if found != STOPPED:
+            raise DataLossError(f"an answer of the broker is not made of records: {scanner.reason}")
+
+
+class _ShortQueueError(DataLossError):
+    """A queue does not have what it had; perhaps it will again soon, after a restart or a change of master."""
+
+    retriable = True
+
+
+_PULL_CODES: Final = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.PULL_NOT_FOUND,
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+        ResponseCode.PULL_OFFSET_MOVED,
+    }
+)
+
+
+def _following(answer: Command) -> int | None:
+    """Where the next pull begins, if this one is as it should be."""
+    if answer.code != ResponseCode.SUCCESS:
+        return None
+    return int((answer.ext or {}).get("nextBeginOffset", "-1"))
+
+
+def _refusal(answer: Command) -> KourouError:
+    error = refused(answer.code, answer.remark)
+    if isinstance(error, SubscriptionError) or "filter message by" in (answer.remark or ""):
+        return OptionError(f"the broker refuses the filter: {answer.remark}")
+    return error
+
+
+def _name(one: Range) -> str:
+    return f"topic {one.queue.topic}, broker {one.queue.broker_name}, queue {one.queue.queue_id}"

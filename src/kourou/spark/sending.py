@@ -1,0 +1,210 @@
+"""Drafts -> brokers, with every acknowledgement awaited.
+
+Messages without an order go in batches of one queue each, queue after queue; those with an ordering key to the queue
+that the key chooses; delayed ones one by one, for a batch can't be delayed. Many requests are under way at a time. What
+fails is sent again, to another broker if it has no order to keep, until patience ends: so a message may be there twice,
+with the same unique key, and none is missing.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import msgspec
+
+from kourou.protocol.codes import RequestCode, ResponseCode
+from kourou.protocol.command import Command
+from kourou.protocol.errors import FrameError, KourouError, StoredButUnsafeError, refused
+from kourou.protocol.hashes import java_hash
+from kourou.protocol.message import MessageQueue
+from kourou.spark.cluster import Cluster
+from kourou.spark.errors import SparkError, UnreachableError
+from kourou.spark.messages import Draft
+from kourou.spark.pulling import Patience
+from kourou.spark.wire import connect, forget
+
+BATCH_SIZE: Final = 256 * 1024
+BATCH_ROWS: Final = 512
+WINDOW: Final = 8
+"""Requests to one broker that await their answer."""
+
+WAVE_SIZE: Final = 8 * 1024 * 1024
+"""What is gathered before it is sent."""
+
+
+class Parcel(msgspec.Struct, gc=False):
+    """One request: a batch or a single message, and the queue that it has to go to, if it has to."""
+
+    topic: str
+    queue: int | None
+    """Which of the topic's queues, by ordering key."""
+    code: int
+    flag: int
+    body: bytes
+    properties: str
+    count: int
+
+
+class Sent(msgspec.Struct):
+    """What became of a task's messages."""
+
+    messages: int = 0
+    requests: int = 0
+    unsafe: int = 0
+    """Stored, but less safely than the broker promises: a replica or a disk was late."""
+    repeated: int = 0
+
+
+class Sender:
+    """Sends the messages of one task."""
+
+    def __init__(self, cluster: Cluster, group: str, patience: Patience, turn: int = 0) -> None:
+        self._cluster = cluster
+        self._group = group
+        self._patience = patience
+        self._turn = turn  # which queue is next
+        self.sent = Sent()
+
+    def send(self, drafts: Iterable[Draft]) -> None:
+        """Returns when all are acknowledged. Raises SparkError, UnreachableError, OptionError."""
+        wave: list[Draft] = []
+        size = 0
+        for draft in drafts:
+            wave.append(draft)
+            size += len(draft.body) + len(draft.properties)
+            if size >= WAVE_SIZE:
+                self._send_wave(wave)
+                wave, size = [], 0
+        self._send_wave(wave)
+
+    def _send_wave(self, wave: list[Draft]) -> None:
+        parcels = list(self._parcels(wave))
+        self._patience.reset()
+        fresh = False
+        while parcels:
+            parcels = self._deliver(parcels, fresh)
+            fresh = True
+            self.sent.repeated += sum(parcel.count for parcel in parcels)
+
+    def _parcels(self, wave: list[Draft]) -> Iterator[Parcel]:
+        """Messages of the same topic and queue together, in the order of their rows."""
+        together: dict[tuple[str, int | None], list[Draft]] = defaultdict(list)
+        for draft in wave:
+            queue = None
+            if draft.ordering_key is not None:
+                queues = len(self._cluster.route(draft.topic).writable)
+                queue = abs(java_hash(draft.ordering_key)) % max(queues, 1)
+            if draft.is_delayed:
+                code = RequestCode.SEND_MESSAGE_V2
+                yield Parcel(draft.topic, queue, code, draft.flag, draft.body, draft.properties, 1)
+            else:
+                together[draft.topic, queue].append(draft)
+        for (topic, queue), drafts in together.items():
+            yield from _batches(topic, queue, drafts)
+
+    def _deliver(self, parcels: list[Parcel], fresh: bool) -> list[Parcel]:
+        """Send these; those that have to be sent again."""
+        by_address: dict[str, list[tuple[MessageQueue, Parcel]]] = defaultdict(list)
+        for topic in {parcel.topic for parcel in parcels} if fresh else ():
+            self._cluster.route(topic, fresh=True)
+        left: list[Parcel] = []
+        for parcel in parcels:
+            try:
+                queue = self._queue(parcel)
+                by_address[self._cluster.address(queue, master=True)].append((queue, parcel))
+            except UnreachableError as error:
+                self._patience.wait(error)
+                return parcels
+        trouble: KourouError | None = None
+        for address, here in by_address.items():
+            failed, reason = self._deliver_to(address, here)
+            left += failed
+            trouble = reason or trouble
+        if trouble is not None:
+            self._patience.wait(trouble)
+        return left
+
+    def _queue(self, parcel: Parcel) -> MessageQueue:
+        queues = self._cluster.route(parcel.topic).writable
+        if not queues:
+            raise UnreachableError(f"topic {parcel.topic} has no queue that takes messages at present")
+        if parcel.queue is not None:
+            return queues[parcel.queue % len(queues)]
+        self._turn += 1
+        return queues[self._turn % len(queues)]
+
+    def _deliver_to(
+        self, address: str, here: list[tuple[MessageQueue, Parcel]]
+    ) -> tuple[list[Parcel], KourouError | None]:
+        """One broker's share: what failed, and why."""
+        failed: list[Parcel] = []
+        trouble: KourouError | None = None
+        done = 0
+        try:
+            link = connect(address, self._cluster.access)
+            for at in range(0, len(here), WINDOW):
+                part = here[at : at + WINDOW]
+                numbers = link.send(*(self._command(queue, parcel) for queue, parcel in part))
+                for number, (_, parcel) in zip(numbers, part, strict=True):
+                    refusal = self._acknowledged(parcel, link.answer(number))
+                    done += 1
+                    if refusal is not None:
+                        failed.append(parcel)
+                        trouble = refusal
+        except (OSError, FrameError) as error:
+            forget(address, self._cluster.access)
+            failed += [parcel for _, parcel in here[done:]]
+            trouble = UnreachableError(f"broker at {address}: {error or type(error).__name__}")
+        return failed, trouble
+
+    def _acknowledged(self, parcel: Parcel, answer: Command) -> KourouError | None:
+        """None if it is stored, an error if it is worth another try. Raises SparkError if it is not."""
+        if answer.code != ResponseCode.SUCCESS:
+            error = refused(answer.code, answer.remark)
+            if not isinstance(error, StoredButUnsafeError):
+                if error.retriable:
+                    return error
+                raise SparkError(f"topic {parcel.topic}: the broker refuses a message: {error}")
+            self.sent.unsafe += parcel.count
+        self.sent.messages += parcel.count
+        self.sent.requests += 1
+        return None
+
+    def _command(self, queue: MessageQueue, parcel: Parcel) -> Command:
+        ext = {
+            "a": self._group,
+            "b": parcel.topic,
+            "c": "TBW102",
+            "d": "4",
+            "e": str(queue.queue_id),
+            "f": "0",
+            "g": str(time.time_ns() // 1_000_000),
+            "h": str(parcel.flag),
+            "i": parcel.properties,
+            "j": "0",
+            "k": "false",
+            "m": "true" if parcel.code == RequestCode.SEND_BATCH_MESSAGE else "false",
+            "n": queue.broker_name,
+        }
+        return Command(parcel.code, ext=ext, body=parcel.body)
+
+
+def _batches(topic: str, queue: int | None, drafts: list[Draft]) -> Iterator[Parcel]:
+    """Batches of a size that brokers and networks like."""
+    entries: list[bytes] = []
+    size = 0
+    for draft in drafts:
+        entry = draft.entry()
+        if entries and (size + len(entry) > BATCH_SIZE or len(entries) >= BATCH_ROWS):
+            yield _batch(topic, queue, entries)
+            entries, size = [], 0
+        entries.append(entry)
+        size += len(entry)
+    if entries:
+        yield _batch(topic, queue, entries)
+
+
+def _batch(topic: str, queue: int | None, entries: list[bytes]) -> Parcel:
+    body = b"".join(entries)
+    return Parcel(topic, queue, RequestCode.SEND_BATCH_MESSAGE, 0, body, "WAIT\x01true\x02", len(entries))

@@ -1,0 +1,77 @@
+"""A Spark session that suits the data sources, and one line where there can be none.
+
+Nobody has to use it: `spark.read.format("rocketmq")` works in every session of Spark 4.2 and later whose workers have
+Kourou installed.
+"""
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kourou.spark.errors import SparkError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OLDEST_SPARK: Final = (4, 2)
+
+SETTINGS: Final[Mapping[str, str]] = {
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def check_installation() -> None:
+    """Raises SparkError that says what to install."""
+    try:
+        import pyarrow  # noqa: F401
+        import pyspark
+    except ImportError as error:
+        raise SparkError(f"Spark is not installed ({error}): pip install 'kourou[spark]'") from None
+    version = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
+    if version < OLDEST_SPARK:
+        raise SparkError(f"pyspark {pyspark.__version__} is too old: pip install 'pyspark>=4.2'")
+    home = os.environ.get("JAVA_HOME")
+    if home and not (Path(home) / "bin" / "java").exists():
+        raise SparkError(f"JAVA_HOME is {home}, and there is no bin/java: Spark needs Java 17 or later")
+    if not home and shutil.which("java") is None:
+        raise SparkError("Spark needs Java 17 or later, and there is no java: install one, or set JAVA_HOME")
+
+
+def session(
+    name: str = "kourou", master: str | None = None, settings: Mapping[str, str] | None = None
+) -> "SparkSession":
+    """A session with this interpreter in its workers. Raises SparkError for what is missing."""
+    check_installation()
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if master is None or master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder.appName(name)
+    if master is not None:
+        builder = builder.master(master)
+    for key, value in {**SETTINGS, **(settings or {})}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def reason(error: BaseException) -> str:
+    """The one line that matters of what Spark raised: our own message out of the traces around it."""
+    text = str(error)
+    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    while java is not None:
+        text += f"\n{java}"
+        java = java.getCause()
+    own = [line.strip() for line in text.splitlines() if line.strip().startswith("kourou.")]
+    if own:
+        return own[-1].partition(": ")[2]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,101 @@
+"""Writing: rows of a DataFrame or a stream become messages, every one acknowledged before its task ends.
+
+At least once: a task or batch that Spark repeats sends its messages again, with the same unique keys.
+"""
+
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from kourou.spark.cluster import Cluster
+from kourou.spark.messages import Drafts
+from kourou.spark.options import Options
+from kourou.spark.pulling import Patience
+from kourou.spark.reading_settings import ACCESS_OPTIONS, read_access
+from kourou.spark.sending import Sender, Sent
+from kourou.spark.wire import Access
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SINK_OPTIONS: Final = (*ACCESS_OPTIONS, "path", "topic", "producerGroup", "writeId", "checkpointLocation")
+
+_QUERY_ID: Final = "sql.streaming.queryId"
+_BATCH_ID: Final = "streaming.sql.batchId"
+
+
+class SinkSettings(msgspec.Struct, frozen=True):
+    """What a user asked for."""
+
+    name_servers: tuple[str, ...]
+    access: Access
+    retry_s: float
+    topic: str | None
+    group: str
+    write_id: str
+    """Tells this write from others. A user who gives the same again gets the same unique keys again."""
+
+
+def sink_settings(options: Options) -> SinkSettings:
+    """Raises OptionError."""
+    options.exclusive("topic", "path")
+    name_servers, access, retry_s = read_access(options)
+    return SinkSettings(
+        name_servers,
+        access,
+        retry_s,
+        options.text("topic") or options.text("path"),
+        options.text("producerGroup") or "KOUROU_SPARK_SINK",
+        options.text("writeId") or uuid.uuid4().hex,
+    )
+
+
+class SinkMessage(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    def __init__(self, sent: Sent) -> None:
+        self.sent = sent
+
+
+def write(batches: Iterator["pa.RecordBatch"], settings: SinkSettings) -> SinkMessage:
+    """What a task does. Raises SparkError, UnreachableError."""
+    context = TaskContext.get()
+    part = 0 if context is None else context.partitionId()
+    query = None if context is None else context.getLocalProperty(_QUERY_ID)
+    batch = None if context is None else context.getLocalProperty(_BATCH_ID)
+    write_id = f"{query}/{batch}" if query and batch else settings.write_id
+    cluster = Cluster(settings.name_servers, settings.access, settings.retry_s)
+    sender = Sender(cluster, settings.group, Patience(settings.retry_s), turn=part)
+    drafts = Drafts(settings.topic, f"{write_id}/{part}")
+    sender.send(draft for batch in batches for draft in drafts.of(batch))
+    return SinkMessage(sender.sent)
+
+
+class BatchSink(DataSourceArrowWriter):
+    """`df.write.format("rocketmq")`."""
+
+    def __init__(self, settings: SinkSettings) -> None:
+        self._settings = settings
+
+    def write(self, iterator: Iterator["pa.RecordBatch"]) -> WriterCommitMessage:
+        return write(iterator, self._settings)
+
+
+class StreamSink(DataSourceStreamArrowWriter):
+    """`df.writeStream.format("rocketmq")`."""
+
+    def __init__(self, settings: SinkSettings) -> None:
+        self._settings = settings
+
+    def write(self, iterator: Iterator["pa.RecordBatch"]) -> WriterCommitMessage:
+        return write(iterator, self._settings)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Every message is acknowledged already."""
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """What was sent stays; the batch will be sent again, with the same keys."""

@@ -1,0 +1,417 @@
+"""`format("rocketmq")`: topics of a running cluster, ours or Apache's, as a DataFrame or a stream; and as a sink.
+
+    spark.read.format("rocketmq").option("namesrv", "127.0.0.1:9876").load("orders")
+    spark.readStream.format("rocketmq").option("namesrv", …).option("startingOffsets", "earliest").load("orders")
+
+The driver asks brokers for the ends of queues and plans ranges; tasks pull them. A range gives the same rows each time.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from kourou.protocol.message import MessageQueue
+from kourou.spark.cluster import Cluster
+from kourou.spark.columns import check_types, ddl
+from kourou.spark.errors import DataLossError, OptionError
+from kourou.spark.messages import check_columns
+from kourou.spark.options import Options
+from kourou.spark.planning import Range, Task, admit, count_waiting, make_tasks
+from kourou.spark.positions import EARLIEST, LATEST, Offsets, from_nested, to_nested
+from kourou.spark.pulling import Patience, Puller
+from kourou.spark.reading_settings import GROUP, READ_OPTIONS, Position, ReadSettings, read_settings
+from kourou.spark.rows import make_rows
+from kourou.spark.selection import EVER, Selection
+from kourou.spark.sink import SINK_OPTIONS, BatchSink, SinkSettings, StreamSink, sink_settings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FORMAT: Final = "rocketmq"
+
+
+class TaskPartition(InputPartition):
+    """The ranges of one task."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+
+
+class Topics:
+    """The queues that a reader reads, and places in them."""
+
+    def __init__(self, settings: ReadSettings) -> None:
+        self._settings = settings
+        self.cluster = Cluster(settings.name_servers, settings.access, settings.retry_s)
+
+    def queues(self) -> list[MessageQueue]:
+        """All queues as they are now. Raises OptionError for topics or queues that there are not."""
+        settings = self._settings
+        if settings.assigned:
+            return self._assigned(settings.assigned)
+        topics: Iterable[str] = settings.topics
+        if settings.topic_pattern is not None:
+            topics = self.cluster.topics(settings.topic_pattern)
+        return sorted(queue for topic in topics for queue in self.cluster.route(topic, fresh=True).readable)
+
+    def _assigned(self, queues: tuple[MessageQueue, ...]) -> list[MessageQueue]:
+        for topic in {queue.topic for queue in queues}:
+            self.cluster.route(topic, fresh=True)
+        for queue in queues:
+            if queue not in self.cluster.route(queue.topic).readable:
+                raise OptionError(
+                    f"option assign: topic {queue.topic} has no queue {queue.queue_id} on broker {queue.broker_name}"
+                )
+        return list(queues)
+
+    def place(self, position: Position, queues: list[MessageQueue], *, otherwise: str) -> Offsets:
+        """The offsets that a position means. Queues that it does not name begin or end as `otherwise` says."""
+        if position == "latest":
+            return self.cluster.ends(queues)
+        if position == "earliest":
+            return self.cluster.starts(queues)
+        if isinstance(position, int):
+            return self.cluster.by_time(queues, position)
+        if position == GROUP:
+            stands = self.cluster.committed(queues, self._settings.group or "")
+            return self._named({queue: at for queue, at in stands.items() if at is not None}, queues, otherwise)
+        assert isinstance(position, dict)
+        strange = [queue for queue in position if queue not in set(queues)]
+        if strange:
+            queue = strange[0]
+            raise OptionError(
+                f"offsets for queue {queue.queue_id} of topic {queue.topic} on broker {queue.broker_name}: "
+                "it is none of those that are read"
+            )
+        return self._named(position, queues, otherwise)
+
+    def _named(self, given: Mapping[MessageQueue, int], queues: list[MessageQueue], otherwise: str) -> Offsets:
+        code = EARLIEST if otherwise == "earliest" else LATEST
+        wanted = {queue: given.get(queue, code) for queue in queues}
+        starts = self.cluster.starts(queue for queue, offset in wanted.items() if offset == EARLIEST)
+        ends = self.cluster.ends(queue for queue, offset in wanted.items() if offset == LATEST)
+        return {**wanted, **starts, **ends}
+
+
+def read_task(task: Task, settings: ReadSettings, selection: Selection) -> Iterator["pa.RecordBatch"]:
+    """What a task does."""
+    wanted = settings.wanted
+    if wanted.kind == "TAG" and not wanted.is_all:
+        tags = frozenset(tag.strip() for tag in wanted.expression.split("||"))
+        selection = msgspec.structs.replace(selection, tags=tags)
+    puller = Puller(
+        Cluster(settings.name_servers, settings.access, settings.retry_s),
+        make_rows(settings.columns, selection=selection, decompressing=settings.decompressing),
+        wanted,
+        group=settings.reading_group,
+        fail_on_loss=settings.fail_on_loss,
+        patience=Patience(settings.retry_s),
+    )
+    return puller.read(task)
+
+
+# ── Batches ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class BatchReader(DataSourceReader):
+    """From one place to another."""
+
+    def __init__(self, settings: ReadSettings) -> None:
+        self._settings = settings
+        starting, ending = settings.starting, settings.ending
+        self._selection = Selection(
+            stored_from_ms=starting if isinstance(starting, int) else 0,
+            stored_to_ms=ending if isinstance(ending, int) else EVER,
+        )
+
+    def partitions(self) -> list[InputPartition]:
+        settings, topics = self._settings, Topics(self._settings)
+        queues = [queue for queue in topics.queues() if self._wants_queue(queue)]
+        first = topics.cluster.starts(queues)
+        starts = topics.place(settings.starting, queues, otherwise="earliest")
+        ends = topics.place(settings.ending, queues, otherwise="latest")
+        ranges = [self._range(queue, starts[queue], ends[queue], first[queue]) for queue in queues]
+        tasks = make_tasks(
+            [self._narrowed(one) for one in ranges],
+            tasks_min=settings.tasks_min,
+            task_rows_max=settings.task_rows_max,
+        )
+        return [TaskPartition(task) for task in tasks]
+
+    def _range(self, queue: MessageQueue, start: int, end: int, first: int) -> Range:
+        if start < first and end > start:
+            if self._settings.fail_on_loss:
+                raise DataLossError(
+                    f"{_name(queue)}: wanted was offset {start}, the first that is there is {first} "
+                    "(failOnDataLoss=false goes on with what there is)"
+                )
+            start = first
+        return Range(queue, start, max(start, end))
+
+    def _wants_queue(self, _: MessageQueue) -> bool:
+        return True
+
+    def _narrowed(self, one: Range) -> Range:
+        return one
+
+    def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
+        return read_task(partition.value, self._settings, self._selection)
+
+
+class NarrowingReader(BatchReader):
+    """Reads less where filters allow it. Spark checks all filters again, so that a row too many does no harm.
+
+    Only with option `pushdown`: without `spark.sql.python.filterPushdown.enabled`, Spark refuses every read of a reader
+    that knows filters.
+    """
+
+    def __init__(self, settings: ReadSettings) -> None:
+        super().__init__(settings)
+        self._allowed: dict[str, set[object]] = {}
+        self._lowest: dict[str, int] = {}
+        self._highest: dict[str, int] = {}
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        for one in filters:
+            self._take(one)
+        selection = self._selection
+        stored_from = max(selection.stored_from_ms, self._lowest.get("store_timestamp", 0))
+        stored_to = min(selection.stored_to_ms, self._highest.get("store_timestamp", EVER - 1) + 1)
+        self._selection = msgspec.structs.replace(selection, stored_from_ms=stored_from, stored_to_ms=stored_to)
+        return filters
+
+    def _take(self, one: Filter) -> None:
+        if not isinstance(one, EqualTo | In | GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual):
+            return
+        [name] = one.attribute if len(one.attribute) == 1 else [""]
+        if isinstance(one, EqualTo | In):
+            values = set(one.value) if isinstance(one, In) else {one.value}
+            if name in ("topic", "broker", "queue_id"):
+                self._allowed[name] = self._allowed.get(name, values) & values
+            if name == "queue_offset" and isinstance(one, EqualTo):
+                self._bound(name, one.value, low=True, high=True)
+        elif name in ("queue_offset", "store_timestamp"):
+            low = isinstance(one, GreaterThan | GreaterThanOrEqual)
+            self._bound(name, one.value, low=low, high=not low)
+
+    def _bound(self, name: str, value: Any, *, low: bool, high: bool) -> None:
+        if isinstance(value, datetime):
+            value = int(value.timestamp() * 1000)
+        if not isinstance(value, int):
+            return
+        if low:
+            self._lowest[name] = max(self._lowest.get(name, value), value)
+        if high:
+            self._highest[name] = min(self._highest.get(name, value), value)
+
+    def _wants_queue(self, queue: MessageQueue) -> bool:
+        facts = {"topic": queue.topic, "broker": queue.broker_name, "queue_id": queue.queue_id}
+        return all(fact in self._allowed.get(name, {fact}) for name, fact in facts.items())
+
+    def _narrowed(self, one: Range) -> Range:
+        start = max(one.start, self._lowest.get("queue_offset", one.start))
+        end = min(one.end, self._highest.get("queue_offset", EVER - 1) + 1)
+        return Range(one.queue, start, max(start, end))
+
+
+# ── Streams ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Offsets are {topic: {broker: {queue: offset}}}; a batch is what lies between two of them.
+
+    Queues that appear later are read from their first message on. Queues of a broker that is not there keep their
+    offset until it is back.
+    """
+
+    def __init__(self, settings: ReadSettings, clock: Callable[[], float] = time.monotonic) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._topics: Topics | None = None
+        self._target: Offsets | None = None  # where an availableNow run ends
+        self._last_batch_s: float | None = None
+        self._told: Offsets = {}  # what the group was told
+        self._newest: Offsets | None = None
+
+    @property
+    def topics(self) -> Topics:
+        if self._topics is None:
+            self._topics = Topics(self._settings)
+        return self._topics
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        queues = self.topics.queues()
+        otherwise = "latest" if self._settings.starting == "latest" else "earliest"
+        return _plain(self.topics.place(self._settings.starting, queues, otherwise=otherwise))
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._target = self.topics.cluster.ends(self.topics.queues())
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        settings = self._settings
+        if settings.rows_max is not None:
+            return ReadMaxRows(settings.rows_max)
+        if settings.bytes_max is not None:
+            return ReadMaxBytes(settings.bytes_max)
+        if settings.rows_min is not None:
+            return ReadMinRows(settings.rows_min)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        begin = from_nested(start)
+        self._commit(begin)  # all before it is done: also the last batch of a run before this one
+        end = dict(self._target) if self._target is not None else self.topics.cluster.ends(self.topics.queues())
+        self._newest = dict(end)
+        for queue, offset in begin.items():
+            end.setdefault(queue, offset)
+        for queue, first in self.topics.cluster.starts(queue for queue in end if queue not in begin).items():
+            begin[queue] = first
+        if not isinstance(limit, ReadAllAvailable):
+            end = self._limited(begin, end)
+        return _plain(end)
+
+    def _limited(self, begin: Offsets, end: Offsets) -> Offsets:
+        settings = self._settings
+        waiting = count_waiting(begin, end)
+        if settings.rows_min is not None and self._target is None and waiting < settings.rows_min:
+            now = self._clock()
+            if self._last_batch_s is None:
+                self._last_batch_s = now
+            if now - self._last_batch_s < settings.delay_max_s:
+                return {queue: min(begin.get(queue, offset), offset) for queue, offset in end.items()}
+        self._last_batch_s = self._clock()
+        rows_max = settings.rows_max
+        if settings.bytes_max is not None and waiting:
+            by_size = max(settings.bytes_max // self._row_size(begin, end), 1)
+            rows_max = by_size if rows_max is None else min(rows_max, by_size)
+        return end if rows_max is None else admit(begin, end, rows_max)
+
+    def _row_size(self, begin: Offsets, end: Offsets) -> int:
+        """Bytes of a record, by a look at the next messages of the queue where most wait."""
+        queue = max(end, key=lambda queue: end[queue] - begin.get(queue, 0))
+        start = begin.get(queue, 0)
+        sample = Range(queue, start, min(start + 32, end[queue]))
+        settings = msgspec.structs.replace(self._settings, columns=("store_size",), fail_on_loss=False)
+        sizes = [size for batch in read_task((sample,), settings, Selection()) for size in batch.column(0).to_pylist()]
+        return max(sum(sizes) // len(sizes), 1) if sizes else 1024
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        return None if self._newest is None else _plain(self._newest)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        begin, until = from_nested(start), from_nested(end)
+        begin.update(self.topics.cluster.starts(queue for queue in until if queue not in begin))
+        ranges = [self._range(queue, begin[queue], offset) for queue, offset in until.items()]
+        tasks = make_tasks(ranges, tasks_min=self._settings.tasks_min, task_rows_max=self._settings.task_rows_max)
+        return [TaskPartition(task) for task in tasks]
+
+    def _range(self, queue: MessageQueue, start: int, end: int) -> Range:
+        if end >= start:
+            return Range(queue, start, end)
+        if self._settings.fail_on_loss:
+            raise DataLossError(
+                f"{_name(queue)} ends at offset {end}, and was read up to {start} already: was it made anew? "
+                "(failOnDataLoss=false reads it from its start)"
+            )
+        return Range(queue, 0, end)
+
+    def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
+        return read_task(partition.value, self._settings, Selection())
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._commit(from_nested(end))
+
+    def _commit(self, offsets: Offsets) -> None:
+        """Tell brokers how far the group is, for those who watch lag. The checkpoint is what counts."""
+        group = self._settings.group
+        if group is None or offsets == self._told:
+            return
+        self.topics.cluster.commit(offsets, group)
+        self._told = offsets
+
+
+def _name(queue: MessageQueue) -> str:
+    return f"topic {queue.topic}, broker {queue.broker_name}, queue {queue.queue_id}"
+
+
+def _plain(offsets: Offsets) -> dict[str, Any]:
+    return dict(to_nested(offsets))
+
+
+def commit_progress(end_offset: Mapping[str, Any], options: Mapping[str, str]) -> None:
+    """Commit the end of a query's last batch to its group: Spark tells a source only when the next batch is planned.
+
+    `end_offset` is `sources[n].endOffset` of `query.lastProgress`, `options` those that the stream was made with.
+    """
+    settings = read_settings(Options(options, READ_OPTIONS), streaming=True)
+    if settings.group is None:
+        raise OptionError("option group has to name the group whose offsets are committed")
+    Topics(settings).cluster.commit(from_nested(end_offset), settings.group)
+
+
+# ── The data source ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class RocketmqSource(DataSource):
+    """The data source that Spark finds by its name."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def _settings(self, schema: StructType, *, streaming: bool) -> ReadSettings:
+        settings = read_settings(Options(self.options, READ_OPTIONS), streaming=streaming)
+        columns = check_types((field.name, field.dataType.simpleString()) for field in schema.fields)
+        return msgspec.structs.replace(settings, columns=columns)
+
+    def schema(self) -> str:
+        return ddl(read_settings(Options(self.options, READ_OPTIONS), streaming=False).columns)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        settings = self._settings(schema, streaming=False)
+        return NarrowingReader(settings) if settings.pushdown else BatchReader(settings)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        return StreamReader(self._settings(schema, streaming=True))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        if overwrite:
+            raise OptionError('messages can be added to a topic, not replaced: .mode("append")')
+        return BatchSink(self._sink(schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, N802
+        return StreamSink(self._sink(schema))
+
+    def _sink(self, schema: StructType) -> SinkSettings:
+        settings = sink_settings(Options(self.options, SINK_OPTIONS))
+        check_columns({field.name: field.dataType.simpleString() for field in schema.fields}, settings.topic)
+        if settings.topic is not None:
+            Cluster(settings.name_servers, settings.access, settings.retry_s).route(settings.topic)
+        return settings

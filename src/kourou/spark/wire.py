@@ -1,0 +1,210 @@
+"""A blocking client for tasks: one socket, requests and their answers.
+
+Tasks are plain loops in processes of their own, so there is no event loop here. Connections stay open between the
+tasks of a worker process (`connect`), since Spark uses its workers again.
+"""
+
+import os
+import socket
+import ssl
+import struct
+import time
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Final, TypeVar
+
+import msgspec
+
+from kourou.protocol import command as _command
+from kourou.protocol.command import Command
+from kourou.protocol.errors import FrameError, KourouError
+from kourou.protocol.frame import FRAME_SIZE_MAX, encode
+from kourou.spark.errors import UnreachableError
+
+_SIZES: Final = struct.Struct(">iI")
+_HEADER_MASK: Final = 0xFFFFFF
+
+_T = TypeVar("_T")
+
+
+class Access(msgspec.Struct, frozen=True):
+    """How to talk to name servers and brokers."""
+
+    timeout: float = 10.0
+    access_key: str | None = None
+    secret_key: str | None = None
+    security_token: str | None = None
+    tls: bool = False
+    tls_trust: str | None = None
+    """Certificates to verify brokers by; without them none are verified, as in Apache's clients."""
+    tls_cert: str | None = None
+    tls_key: str | None = None
+
+    def __repr__(self) -> str:  # what Spark prints of a plan has no secrets in it
+        return f"Access(access_key={self.access_key!r}, tls={self.tls})"
+
+
+@lru_cache(maxsize=8)
+def _context(access: Access) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    if access.tls_trust:
+        context.load_verify_locations(access.tls_trust)
+    else:
+        context.verify_mode = ssl.CERT_NONE
+    if access.tls_cert:
+        context.load_cert_chain(access.tls_cert, access.tls_key)
+    return context
+
+
+class Link:
+    """One connection. After an error it is of no use any more. Raises OSError, FrameError."""
+
+    def __init__(self, address: str, access: Access) -> None:
+        self.address = address
+        self._access = access
+        host, _, port = address.rpartition(":")
+        place = (host.removeprefix("[").removesuffix("]"), int(port))
+        plain = socket.create_connection(place, timeout=access.timeout)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket: socket.socket = plain
+        if access.tls:
+            try:
+                self._socket = _context(access).wrap_socket(plain)
+            except BaseException:
+                plain.close()
+                raise
+        self._opaque = 0
+        self._early: dict[int, Command] = {}  # answers that came before one that was waited for
+        self.broken = False
+
+    def close(self) -> None:
+        self.broken = True
+        self._socket.close()
+
+    def send(self, *commands: Command) -> list[int]:
+        """Send requests; the numbers to wait for their answers by."""
+        numbers = []
+        for command in commands:
+            self._opaque = self._opaque % 0x7FFFFFFF + 1
+            command.opaque = self._opaque
+            numbers.append(self._opaque)
+            if self._access.access_key and self._access.secret_key:
+                self._sign(command)
+        try:
+            self._socket.sendall(b"".join(encode(command) for command in commands))
+        except BaseException:
+            self.close()
+            raise
+        return numbers
+
+    def _sign(self, command: Command) -> None:
+        from kourou.client.signing import Credentials
+
+        access = self._access
+        Credentials(access.access_key or "", access.secret_key or "", access.security_token).sign(command)
+
+    def answer(self, number: int) -> Command:
+        """Wait for one answer."""
+        if number in self._early:
+            return self._early.pop(number)
+        try:
+            while (command := self._receive()).opaque != number or not command.is_response:
+                if command.is_response:  # anything else is the broker asking a consumer, and we are none
+                    self._early[command.opaque] = command
+        except BaseException:
+            self.close()
+            raise
+        return command
+
+    def ask(self, command: Command) -> Command:
+        """Send one request and wait for its answer."""
+        return self.answer(self.send(command)[0])
+
+    def ask_all(self, commands: Sequence[Command]) -> list[Command]:
+        """The same for many, which travel together."""
+        return [self.answer(number) for number in self.send(*commands)]
+
+    def _receive(self) -> Command:
+        size, word = _SIZES.unpack(self._exactly(8))
+        if not 4 <= size <= FRAME_SIZE_MAX:
+            raise _command.size_error(size, FRAME_SIZE_MAX)
+        frame = self._exactly(size - 4)
+        header_size = word & _HEADER_MASK
+        if header_size > len(frame):
+            raise FrameError(f"header of {header_size} bytes in a frame of {size} bytes")
+        header, body = bytes(frame[:header_size]), frame[header_size:]
+        if word >> 24 == _command.JSON_TYPE:
+            return _command.decode_json(header, body)  # type: ignore[arg-type]
+        return _command.decode_binary(header, body)  # type: ignore[arg-type]
+
+    def _exactly(self, size: int) -> memoryview:
+        view = memoryview(bytearray(size))
+        got = 0
+        while got < size:
+            count = self._socket.recv_into(view[got:])
+            if count == 0:
+                raise ConnectionResetError(f"{self.address} has closed the connection")
+            got += count
+        return view
+
+
+# ── Connections of this process ─────────────────────────────────────────────────────────────────────────────────────
+
+_links: dict[tuple[int, str, Access], Link] = {}
+
+
+def connect(address: str, access: Access) -> Link:
+    """The connection to this address: the one that is there, or a new one. Raises OSError.
+
+    Keyed by process, too: a worker that is forked may not share its parent's sockets.
+    """
+    key = (os.getpid(), address, access)
+    link = _links.get(key)
+    if link is None or link.broken:
+        link = _links[key] = Link(address, access)
+    return link
+
+
+def forget(address: str, access: Access) -> None:
+    """Close the connection to this address, if there is one."""
+    link = _links.pop((os.getpid(), address, access), None)
+    if link is not None:
+        link.close()
+
+
+def close_all() -> None:
+    """Close this process's connections."""
+    for key in [key for key in _links if key[0] == os.getpid()]:
+        _links.pop(key).close()
+
+
+FIRST_PAUSE_S: Final = 0.1
+LONGEST_PAUSE_S: Final = 2.0
+
+
+def persist(
+    what: str,
+    attempt: Callable[[], _T],
+    patience_s: float,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> _T:
+    """Try until it succeeds: a broker restarts, another takes over. Raises UnreachableError when patience ends.
+
+    Spark's own retries do not help: in local mode there are none, and a failed task fails the query.
+    """
+    end = clock() + patience_s
+    pause = FIRST_PAUSE_S
+    while True:
+        try:
+            return attempt()
+        except (OSError, KourouError) as error:
+            if isinstance(error, KourouError) and not (error.retriable or isinstance(error, FrameError)):
+                raise
+            if clock() + pause > end:
+                said = str(error) or type(error).__name__
+                raise UnreachableError(f"{what}: {said} (tried for {patience_s:g} s)") from None
+        sleep(pause)
+        pause = min(pause * 2, LONGEST_PAUSE_S)
