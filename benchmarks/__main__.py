@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.interop.processes import GaveUpError
 from tests.interop.toolchain import MissingToolError
 
-from benchmarks import broker, codec, nameserver, records, recovery, report, store
+from benchmarks import broker, client, codec, nameserver, records, recovery, report, store
 from benchmarks.load import RefusedError
 
 BENCHMARKS: dict[str, Callable[[argparse.Namespace], report.Result]] = {
@@ -20,6 +20,7 @@ BENCHMARKS: dict[str, Callable[[argparse.Namespace], report.Result]] = {
     "nameserver": nameserver.run,
     "store": lambda options: store.run_aside(options.quick),
     "broker": broker.run,
+    "client": client.run,
     "recovery": lambda options: recovery.run(recovery.QUICK_MIB if options.quick else recovery.MIB_WRITTEN),
 }
 

@@ -41,7 +41,7 @@ class Server:
 
     def cpu_ns(self) -> int:
         """CPU time of the process since its start: user and system, all threads, those that ended too."""
-        return time.clock_gettime_ns(_cpu_clock(self.process.pid))
+        return process_cpu_ns(self.process.pid)
 
     def memory_mib(self) -> float:
         """What it holds in memory."""
@@ -56,6 +56,11 @@ class Server:
         self.process.kill()
         if self._beside is not None:
             self._beside.kill()
+
+
+def process_cpu_ns(pid: int) -> int:
+    """CPU time of a process since its start."""
+    return time.clock_gettime_ns(_cpu_clock(pid))
 
 
 def _cpu_clock(pid: int) -> int:

@@ -105,6 +105,10 @@ class Talker:
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, cwd=home, env=environment
             )
 
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
     def tell(self, line: str) -> None:
         assert self._popen.stdin is not None
         self._popen.stdin.write(line.encode() + b"\n")
