@@ -16,7 +16,7 @@ from tests.interop.servers import ApacheBroker, ApacheNameServer
 from tests.interop.toolchain import prepare
 from tests.interop.worlds import needed
 
-from kourou.client import Client, Delivery, connect
+from kourou.client import Client, ClientSettings, Delivery, ProducerSettings, connect
 from kourou.embedded import EmbeddedThread
 
 APACHE_SETTINGS = {
@@ -27,6 +27,9 @@ APACHE_SETTINGS = {
     "timerPrecisionMs": 100,
     "traceTopicEnable": "true",
 }
+
+PATIENT = ClientSettings(request_timeout=20, connect_timeout=20, producer=ProducerSettings(timeout=20))
+"""For tests that are not about time: a busy machine is no failure."""
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -88,7 +91,7 @@ def name() -> str:
 @pytest.fixture
 async def mq(world: World) -> AsyncIterator[Client]:
     """A client of the world's broker."""
-    async with connect(world.namesrv) as client:
+    async with connect(world.namesrv, settings=PATIENT) as client:
         yield client
 
 

@@ -22,7 +22,7 @@ from kourou.client import (
     connect,
 )
 
-from .conftest import Collect, World
+from .conftest import PATIENT, Collect, World
 
 T = TypeVar("T")
 
@@ -230,7 +230,7 @@ async def test_orderly_iteration_hands_out_one_at_a_time(mq: Client, name: str) 
 
 async def test_two_members_share_the_queues(world: World, mq: Client, name: str) -> None:
     await mq.admin.topics.create(name, queues=4)
-    async with connect(world.namesrv) as other, mq.consume(name, group=name, start="first") as one:
+    async with connect(world.namesrv, settings=PATIENT) as other, mq.consume(name, group=name, start="first") as one:
         assert len(one.assignment) == 4
         async with other.consume(name, group=name, start="first") as two:
             await eventually(lambda: len(one.assignment) == 2 and len(two.assignment) == 2)
@@ -241,7 +241,7 @@ async def test_two_members_share_the_queues(world: World, mq: Client, name: str)
 async def test_settling_after_a_queue_moved_is_no_error(world: World, mq: Client, name: str) -> None:
     await mq.admin.topics.create(name, queues=2)
     await mq.send_many(name, [b"x"] * 10)
-    async with connect(world.namesrv) as other, mq.consume(name, group=name, start="first") as one:
+    async with connect(world.namesrv, settings=PATIENT) as other, mq.consume(name, group=name, start="first") as one:
         taken = [await anext(one) for _ in range(10)]
         async with other.consume(name, group=name, start="first") as two:
             await eventually(lambda: len(one.assignment) == 1 and len(two.assignment) == 1)
@@ -261,7 +261,10 @@ async def test_another_strategy(mq: Client, name: str) -> None:
 
 
 async def test_broadcasting_gives_everyone_everything(world: World, name: str, tmp_path: Path) -> None:
-    async with connect(world.namesrv) as one, connect(world.namesrv, instance_name="second") as two:
+    async with (
+        connect(world.namesrv, settings=PATIENT) as one,
+        connect(world.namesrv, settings=PATIENT, instance_name="second") as two,
+    ):
         await one.send_many(name, [b"x"] * 8)
         options = {"group": name, "broadcast": True, "start": "first", "offset_dir": tmp_path}
         for client in (one, two):
@@ -377,13 +380,19 @@ async def test_requests_and_replies(world: World, mq: Client, name: str) -> None
     async def listener(message: Delivery) -> None:
         await other.reply(message, b"re: " + message.body)
 
-    async with connect(world.namesrv) as other, await other.listen(name, listener, group=name, start="first"):
+    async with (
+        connect(world.namesrv, settings=PATIENT) as other,
+        await other.listen(name, listener, group=name, start="first"),
+    ):
         replies = await asyncio.gather(*(mq.request(name, b"%d" % n, timeout=20) for n in range(5)))
     assert [reply.body for reply in replies] == [b"re: %d" % n for n in range(5)]
 
 
 async def test_namespaces_keep_names_apart(world: World, name: str) -> None:
-    async with connect(world.namesrv, namespace="ns1") as one, connect(world.namesrv) as plain:
+    async with (
+        connect(world.namesrv, settings=PATIENT, namespace="ns1") as one,
+        connect(world.namesrv, settings=PATIENT) as plain,
+    ):
         await one.send(name, b"x")
         async with one.consume(name, group=name, start="first") as consumer:
             message = await consumer.next(20)

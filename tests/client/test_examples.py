@@ -14,7 +14,7 @@ import pytest
 import kourou
 from kourou.client import Client, connect
 
-from .conftest import World
+from .conftest import PATIENT, World
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs" / "client").glob("*.md"))
@@ -41,7 +41,7 @@ async def run(source: str, names: dict[str, Any], where: str) -> None:
 async def test_a_page(page: Path, world: World, name: str) -> None:
     if world.kind == "kourou" and page.stem in APACHE_ALONE:
         pytest.skip("Apache's broker alone can do this so far")
-    async with connect(world.namesrv, namespace=name) as mq, asyncio.timeout(120):
+    async with connect(world.namesrv, settings=PATIENT, namespace=name) as mq, asyncio.timeout(120):
         names: dict[str, Any] = {"mq": mq, "kourou": kourou}
         for source in blocks(page):
             await run(source.replace("127.0.0.1:9876", world.namesrv), names, str(page))

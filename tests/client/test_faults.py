@@ -22,7 +22,7 @@ from kourou.client import (
 from kourou.embedded import Embedded
 from kourou.net.errors import TransportError
 
-from .conftest import World
+from .conftest import PATIENT, World
 from .test_consuming import eventually, until_caught_up
 
 
@@ -139,7 +139,7 @@ async def test_a_topic_without_a_route() -> None:
 
 
 async def test_sends_survive_a_cut_connection(own: Embedded) -> None:
-    async with Wire(own.address) as wire, connect(own.namesrv) as mq:
+    async with Wire(own.address) as wire, connect(own.namesrv, settings=PATIENT) as mq:
         through(mq, own.address, wire.address)
         await mq.send("topic", b"first")
         for number in range(5):
@@ -148,7 +148,7 @@ async def test_sends_survive_a_cut_connection(own: Embedded) -> None:
 
 
 async def test_many_sends_survive_a_cut_connection(own: Embedded) -> None:
-    async with Wire(own.address) as wire, connect(own.namesrv) as mq:
+    async with Wire(own.address) as wire, connect(own.namesrv, settings=PATIENT) as mq:
         through(mq, own.address, wire.address)
         await mq.send("topic", b"first")
         wire.cut_after = wire.relayed + 20_000
@@ -158,7 +158,7 @@ async def test_many_sends_survive_a_cut_connection(own: Embedded) -> None:
 
 
 async def test_a_silent_broker_costs_no_more_than_the_time_limit(own: Embedded) -> None:
-    async with Wire(own.address) as wire, connect(own.namesrv) as mq:
+    async with Wire(own.address) as wire, connect(own.namesrv, settings=PATIENT) as mq:
         through(mq, own.address, wire.address)
         await mq.send("topic", b"first")
         wire.silent = True
@@ -169,7 +169,7 @@ async def test_a_silent_broker_costs_no_more_than_the_time_limit(own: Embedded) 
 
 
 async def test_failures_of_many_are_told_one_by_one(own: Embedded) -> None:
-    async with connect(own.namesrv, producer=ProducerSettings(retries=0, timeout=1)) as mq:
+    async with connect(own.namesrv, settings=PATIENT, producer=ProducerSettings(retries=0, timeout=1)) as mq:
         await mq.send("topic", b"x")
         await own.stop()
         with pytest.raises(SendManyError) as caught:
@@ -178,7 +178,11 @@ async def test_failures_of_many_are_told_one_by_one(own: Embedded) -> None:
 
 
 async def test_a_consumer_goes_on_after_a_cut(own: Embedded) -> None:
-    async with Wire(own.address) as wire, connect(own.namesrv) as mq, connect(own.namesrv) as sender:
+    async with (
+        Wire(own.address) as wire,
+        connect(own.namesrv, settings=PATIENT) as mq,
+        connect(own.namesrv, settings=PATIENT) as sender,
+    ):
         through(mq, own.address, wire.address)
         seen: set[bytes] = set()
 
@@ -204,7 +208,7 @@ async def test_a_broker_that_restarts(tmp_path_factory: pytest.TempPathFactory) 
     async def listener(message: Delivery) -> None:
         seen.append(message.body)
 
-    async with connect(first.namesrv) as mq:
+    async with connect(first.namesrv, settings=PATIENT) as mq:
         await mq.send("topic", b"before")
         async with await mq.listen("topic", listener, group="group", start="first"):
             await eventually(lambda: seen == [b"before"])
@@ -222,14 +226,14 @@ async def test_a_listener_that_always_raises_holds_nobody_up(own: Embedded) -> N
             raise ValueError("always")
         seen.append(message.body)
 
-    async with connect(own.namesrv) as mq:
+    async with connect(own.namesrv, settings=PATIENT) as mq:
         await mq.send_many("topic", [b"bad", b"good"] * 20)
         async with await mq.listen("topic", listener, group="group", start="first", concurrency=2):
             await eventually(lambda: len(seen) == 20)
 
 
 async def test_a_closed_client_says_so(own: Embedded) -> None:
-    mq = connect(own.namesrv)
+    mq = connect(own.namesrv, settings=PATIENT)
     async with mq:
         await mq.send("topic", b"x")
     with pytest.raises(ClosedError):
@@ -238,7 +242,7 @@ async def test_a_closed_client_says_so(own: Embedded) -> None:
 
 
 async def test_close_waits_for_sends(own: Embedded) -> None:
-    mq = connect(own.namesrv)
+    mq = connect(own.namesrv, settings=PATIENT)
     await mq.send("topic", b"x")
     sends = [asyncio.create_task(mq.send("topic", b"x")) for _ in range(50)]
     await asyncio.sleep(0)
@@ -255,19 +259,19 @@ async def test_close_lets_listeners_finish(own: Embedded) -> None:
         await asyncio.sleep(0.3)
         finished.append(message.body)
 
-    async with connect(own.namesrv) as mq:
+    async with connect(own.namesrv, settings=PATIENT) as mq:
         await mq.send("topic", b"x")
         await mq.listen("topic", listener, group="group", start="first")
         await begun.wait()
     assert finished == [b"x"]
-    async with connect(own.namesrv) as mq:
+    async with connect(own.namesrv, settings=PATIENT) as mq:
         await until_caught_up(mq, "group", "topic")
 
 
 async def test_cancelled_anywhere_a_client_works_on(own: Embedded) -> None:
     """Cancel sends and consuming after a random number of turns of the loop, again and again."""
     random = Random("cancel")
-    async with connect(own.namesrv, producer=ProducerSettings(in_flight=4)) as mq:
+    async with connect(own.namesrv, settings=PATIENT, producer=ProducerSettings(in_flight=4, timeout=20)) as mq:
         for _ in range(60):
             tasks = [
                 asyncio.create_task(mq.send("topic", b"x" * 5000)),
@@ -287,7 +291,7 @@ async def test_cancelled_anywhere_a_client_works_on(own: Embedded) -> None:
 
 async def test_taking_may_be_cancelled_without_loss(own: Embedded) -> None:
     random = Random("take")
-    async with connect(own.namesrv) as mq:
+    async with connect(own.namesrv, settings=PATIENT) as mq:
         await mq.send_many("topic", [b"%d" % number for number in range(200)])
         seen: list[int] = []
         async with mq.consume("topic", group="group", start="first") as consumer:
@@ -306,7 +310,7 @@ async def test_taking_may_be_cancelled_without_loss(own: Embedded) -> None:
 
 
 async def test_starting_may_be_cancelled(own: Embedded) -> None:
-    async with connect(own.namesrv) as mq:
+    async with connect(own.namesrv, settings=PATIENT) as mq:
         await mq.send("topic", b"x")
         for turns in range(12):
             consumer = mq.consume("topic", group="group", start="first")
@@ -323,7 +327,7 @@ async def test_starting_may_be_cancelled(own: Embedded) -> None:
 
 async def test_nothing_is_left_behind(own: Embedded) -> None:
     before = asyncio.all_tasks()
-    async with connect(own.namesrv) as mq:
+    async with connect(own.namesrv, settings=PATIENT) as mq:
         await mq.send("topic", b"x")
         async with mq.consume("topic", group="group", start="first") as consumer:
             assert await consumer.next(20) is not None
@@ -336,3 +340,21 @@ async def test_settings_reach_the_client(own: Embedded) -> None:
         await mq.send("topic", b"x")
         assert mq.producer().group == "mine"
         assert mq.session.settings.request_timeout == 1.5
+
+
+async def test_everything_over_tls(own: Embedded) -> None:
+    async with connect(own.namesrv, settings=PATIENT, tls=True) as mq:
+        await mq.send_many("topic", [b"x" * 100_000] * 5)
+        async with mq.consume("topic", group="group", start="first") as consumer, asyncio.timeout(30):
+            for _ in range(5):
+                message = await anext(consumer)
+                message.ack()
+                assert message.body == b"x" * 100_000
+        assert all(link.is_tls for link in mq.session.pool._links.values())
+
+
+async def test_many_senders_through_a_narrow_gate(own: Embedded) -> None:
+    settings = ProducerSettings(in_flight=3, timeout=20)
+    async with connect(own.namesrv, settings=PATIENT, producer=settings) as mq, asyncio.timeout(60):
+        results = await asyncio.gather(*(mq.send_many("topic", [b"x"] * 30) for _ in range(8)))
+    assert [len(found) for found in results] == [30] * 8

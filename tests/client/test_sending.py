@@ -17,7 +17,7 @@ from kourou.client import (
 )
 from kourou.protocol.properties import Property
 
-from .conftest import Collect, World
+from .conftest import PATIENT, Collect, World
 
 
 async def test_a_message_comes_out_as_it_went_in(mq: Client, name: str, collect: Collect) -> None:
@@ -44,7 +44,7 @@ async def test_flags_and_odd_bodies(mq: Client, name: str, collect: Collect) -> 
 
 @pytest.mark.parametrize("kind", list(Compression))
 async def test_large_bodies_travel_compressed(world: World, name: str, kind: Compression) -> None:
-    async with connect(world.namesrv, producer=ProducerSettings(compression=kind)) as mq:
+    async with connect(world.namesrv, settings=PATIENT, producer=ProducerSettings(compression=kind, timeout=20)) as mq:
         body = b"again and again " * 10_000
         await mq.send(name, body)
         async with mq.consume(name, group=name, start="first") as consumer:
@@ -78,7 +78,9 @@ async def test_many_with_an_ordering_key_are_stored_in_order(mq: Client, name: s
 
 
 async def test_batches_are_split_by_size(world: World, name: str) -> None:
-    async with connect(world.namesrv, producer=ProducerSettings(batch_size_max=10_000)) as mq:
+    async with connect(
+        world.namesrv, settings=PATIENT, producer=ProducerSettings(batch_size_max=10_000, timeout=20)
+    ) as mq:
         results = await mq.send_batch(name, [Message(body=b"x" * 900, tag=f"t{n}") for n in range(50)])
         assert 5 <= len(results) <= 10
         assert sum(len(result.message_ids) for result in results) == 50

@@ -8,11 +8,11 @@ import kourou.sync
 from kourou.client import ClosedError
 from kourou.sync import Delivery
 
-from .conftest import World
+from .conftest import PATIENT, World
 
 
 def test_sending_and_consuming(world: World, name: str) -> None:
-    with kourou.sync.connect(world.namesrv) as mq:
+    with kourou.sync.connect(world.namesrv, settings=PATIENT) as mq:
         mq.admin.topics.create(name, queues=2)
         assert mq.send(name, b"0", tag="t", keys="k").is_safe
         assert len(mq.send_many(name, [b"1", b"2"])) == 2
@@ -39,7 +39,7 @@ def test_listening_in_threads(world: World, name: str) -> None:
         seen.append((message.body, threading.current_thread() is threading.main_thread()))
         done.set()
 
-    with kourou.sync.connect(world.namesrv) as mq:
+    with kourou.sync.connect(world.namesrv, settings=PATIENT) as mq:
         mq.send(name, b"x")
         with mq.listen(name, listener, group=name, start="first"):
             assert done.wait(20)
@@ -47,14 +47,17 @@ def test_listening_in_threads(world: World, name: str) -> None:
 
 
 def test_replies_from_a_thread(world: World, name: str) -> None:
-    with kourou.sync.connect(world.namesrv) as mq, kourou.sync.connect(world.namesrv) as other:
+    with (
+        kourou.sync.connect(world.namesrv, settings=PATIENT) as mq,
+        kourou.sync.connect(world.namesrv, settings=PATIENT) as other,
+    ):
         mq.admin.topics.create(name)
         with other.listen(name, lambda message: other.reply(message, b"re"), group=name, start="first"):
             assert mq.request(name, b"x", timeout=20).body == b"re"
 
 
 def test_polling(world: World, name: str) -> None:
-    with kourou.sync.connect(world.namesrv) as mq:
+    with kourou.sync.connect(world.namesrv, settings=PATIENT) as mq:
         mq.admin.topics.create(name, queues=1)
         mq.send(name, b"x")
         with mq.lite_pull(group=name, start="first") as consumer:
@@ -68,7 +71,7 @@ def test_polling(world: World, name: str) -> None:
 
 
 def test_errors_come_through_and_a_closed_client_says_so(world: World) -> None:
-    mq = kourou.sync.connect(world.namesrv)
+    mq = kourou.sync.connect(world.namesrv, settings=PATIENT)
     with pytest.raises(ClosedError):
         mq.send("topic", b"x")
     with mq:

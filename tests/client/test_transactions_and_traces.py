@@ -4,7 +4,7 @@ import pytest
 
 from kourou.client import Client, ConsumerSettings, Delivery, InvalidMessageError, Message, ProducerSettings, connect
 
-from .conftest import Collect, World
+from .conftest import PATIENT, Collect, World
 from .test_consuming import answered
 
 
@@ -67,10 +67,10 @@ async def test_another_client_of_the_group_may_be_asked(world: World, name: str)
     def check(message: Delivery) -> bool:
         return True
 
-    async with connect(world.namesrv) as first, first.transaction(name, group=f"{name}-tx") as tx:
+    async with connect(world.namesrv, settings=PATIENT) as first, first.transaction(name, group=f"{name}-tx") as tx:
         await tx.send(b"x")
         await tx.leave_open()
-    async with connect(world.namesrv) as second:
+    async with connect(world.namesrv, settings=PATIENT) as second:
         await second.admin.topics.stats(name)
         await second.transaction_check(f"{name}-tx", check)
         async with second.consume(name, group=name, start="first") as consumer:
@@ -85,7 +85,7 @@ async def test_a_message_of_a_transaction_is_not_delayed(mq: Client, name: str) 
 
 
 async def test_traces_can_be_found_by_the_message_id(world: World, name: str) -> None:
-    async with connect(world.namesrv, producer=ProducerSettings(trace=True)) as mq:
+    async with connect(world.namesrv, settings=PATIENT, producer=ProducerSettings(trace=True, timeout=20)) as mq:
         sent = await mq.send(name, b"x", keys=["key"], tag="tag")
         async with mq.consume(name, group=name, settings=ConsumerSettings(start="first", trace=True)) as consumer:
             message = await consumer.next(20)

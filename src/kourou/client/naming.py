@@ -9,6 +9,7 @@ A namespace keeps the topics and groups of one application apart from another's 
 """
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from kourou.client.errors import InvalidNameError
@@ -75,6 +76,7 @@ def check_topic(topic: str) -> None:
         raise InvalidNameError(f"topic {topic[:40]!r}… has {len(topic)} characters; {limit} are allowed")
 
 
+@lru_cache(maxsize=4096)
 def check_sendable(topic: str) -> None:
     """Raises InvalidNameError for a topic that takes no messages from clients."""
     check_topic(topic)

@@ -152,14 +152,18 @@ class Producer:
             for item in messages:
                 message = item if isinstance(item, Message) else Message(body=item)
                 prepared = self.draft(topic, message, extra)
-                if under_way and (fixed is not None or not self._gate.has_room(prepared.size)):
-                    await self._collect(under_way, results, limit)
+                if fixed is not None:
+                    await self._collect(under_way, len(under_way), results, limit)
+                # Half is collected and the rest stays under way. But nobody waits at the gate holding a place that
+                # only they could free: two who did would wait for each other.
+                while under_way and not self._gate.has_room(prepared.size):
+                    await self._collect(under_way, (len(under_way) + 1) // 2, results, limit)
                 await self._gate.wait(prepared.size)
                 sent = _UnderWay(prepared, fixed, len(results))
                 under_way.append(sent)
                 results.append(_NOT_YET)
                 await self._begin(sent, limit)
-            await self._collect(under_way, results, limit)
+            await self._collect(under_way, len(under_way), results, limit)
         finally:
             for sent in under_way:
                 sent.leave(self._gate)
@@ -398,10 +402,10 @@ class Producer:
             sent.error = RequestTimedOutError(f"{queue.broker_name} did not read for {timeout:g} s")
 
     async def _collect(
-        self, under_way: "list[_UnderWay]", results: "list[SendResult | KourouError]", timeout: float
+        self, under_way: "list[_UnderWay]", count: int, results: "list[SendResult | KourouError]", timeout: float
     ) -> None:
-        """Waits for the answers of all that is under way; what failed is sent again, all of it at once."""
-        pending = list(under_way)
+        """Waits for the answers of the first `count` under way; what failed is sent again, all of it at once."""
+        pending = under_way[:count]
         while pending:
             again: list[_UnderWay] = []
             for sent in pending:
@@ -418,7 +422,7 @@ class Producer:
                 for sent in again:
                     await self._begin(sent, timeout)
             pending = again
-        under_way.clear()
+        del under_way[:count]
 
     async def _outcome(self, sent: "_UnderWay") -> "SendResult | KourouError":
         queue, error = sent.queue, sent.error
