@@ -98,7 +98,7 @@ class World(SimulatedBroker):
             "stats": _counts(machine.stats),
             "topics": machine.topics.table,
             "groups": machine.groups.table,
-            "waiting": (machine.pull.polls.waiting, machine.puts.waiting, machine.puts.touched),
+            "waiting": (machine.pull.polls.waiting, machine.puts.waiting, machine.puts.failed, machine.puts.touched),
         }
 
     def _entries(self, topic: str, queue_id: int) -> tuple[int, int, int, bytes]:
@@ -117,7 +117,7 @@ def _counts(stats: Any) -> dict[str, object]:
     return {
         **{name: {key: _item(item) for key, item in table.items()} for name, table in tables.items()},
         **{name: _item(item) for name, item in single.items()},
-        "reads": (stats.found, stats.missed, stats.failed),
+        "reads": (stats.found, stats.missed),
     }
 
 

@@ -327,38 +327,42 @@ class Connection(asyncio.Protocol):
             commands = self._decoder.feed(data)
             if commands:
                 self._take(commands)
+            whole = bool(commands)
         else:
-            commands = self._feed_lane(self._lane, data)
+            whole = self._feed_lane(self._lane, data)
         if self._decoder.error is not None:
             self._end_of_sense(self._decoder.error)
         elif self._tls is not None and self._tls.closed:
             self._end_of_peer()
         if self._decoder.buffered or self._tls is not None or self._preamble is not None:
-            self._note_progress(whole=bool(commands))
+            self._note_progress(whole=whole)
         else:
             self._frame_started = None
         self._account()
 
-    def _feed_lane(self, lane: Lane, data: bytes) -> list[Command]:
-        """What the lane leaves, decoded; it is with the handler already. All answers leave in one write."""
+    def _feed_lane(self, lane: Lane, data: bytes) -> bool:
+        """The lane serves what it can, the handler gets the rest; all answers leave in one write.
+
+        Was anything whole?
+        """
         data = self._decoder.join(data)
-        used = 0
         self._handing_over = True
         try:
             used = lane.serve(self, data)
         except Exception:
             log.exception("the lane failed peer=%s", self.peer)
             self.abort("internal error")
+            return False
         finally:
             self._handing_over = False
-        if used == 0:
-            commands = self._decoder.decode(data)
-            if commands:
-                self._take(commands)
-            return commands
-        commands = self._decoder.decode(data[used:]) if used < len(data) else []
+        commands = self._decoder.decode(data[used:] if used else data)
         if commands:
             self._take(commands)
+        if used:
+            self._end_read(lane)
+        return used > 0 or bool(commands)
+
+    def _end_read(self, lane: Lane) -> None:
         self._handing_over = True
         try:
             lane.served()
@@ -368,7 +372,6 @@ class Connection(asyncio.Protocol):
         finally:
             self._handing_over = False
         self._flush()
-        return commands
 
     def _note_progress(self, *, whole: bool) -> None:
         """Since when something of the peer's is begun and not ended: a frame, a preamble, a handshake."""

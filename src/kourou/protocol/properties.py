@@ -173,12 +173,12 @@ RESERVED: Final = frozenset(
 
 def encode(properties: Mapping[str, str]) -> str:
     """The string form. Raises LocalProtocolError for a pair that would not come back, or for more than 32767 bytes."""
-    pairs = []
-    for name, value in properties.items():
-        if not name or not value or NAME_END in name or PAIR_END in name or PAIR_END in value:
-            raise _unwritable(name, value)
-        pairs.append(f"{name}\x01{value}\x02")
-    text = "".join(pairs)
+    text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
+    count = len(properties)
+    if text.count("\x01") != count or text.count("\x02") != count or "\x01\x02" in text or "" in properties:
+        _find_unwritable(properties)
+    if text.isascii() and len(text) <= PROPERTIES_SIZE_MAX:
+        return text
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
@@ -186,6 +186,13 @@ def encode(properties: Mapping[str, str]) -> str:
     if size > PROPERTIES_SIZE_MAX:
         raise LocalProtocolError(f"properties take {size} bytes, more than the {PROPERTIES_SIZE_MAX} that fit")
     return text
+
+
+def _find_unwritable(properties: Mapping[str, str]) -> None:
+    """Raises for the first pair that would not come back. A value may well hold 0x01."""
+    for name, value in properties.items():
+        if not name or not value or NAME_END in name or PAIR_END in name or PAIR_END in value:
+            raise _unwritable(name, value)
 
 
 def _unwritable(name: str, value: str) -> LocalProtocolError:
