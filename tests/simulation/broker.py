@@ -21,6 +21,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="only this one")
     parser.add_argument("--steps", type=int, default=1_500)
     parser.add_argument("--mode", choices=("sync", "async"), help="the flush mode; by the seed if not given")
+    parser.add_argument("--faults", action="store_true", help="the disk fails at times")
     parser.add_argument("--trace", action="store_true", help="say what a run that fails has done")
     parser.add_argument("--keep-going", action="store_true", help="after a failure")
     options = parser.parse_args()
@@ -29,7 +30,7 @@ def main() -> int:
     failed, begin, messages = [], time.monotonic(), 0
     ends: Counter[str] = Counter()
     for count, seed in enumerate(seeds, start=1):
-        run = BrokerRun(seed, options.steps, options.mode)
+        run = BrokerRun(seed, options.steps, options.mode, faults=options.faults)
         try:
             run.run()
         except Exception:

@@ -8,6 +8,7 @@ time; committed offsets change by commits alone, and come back after an end as t
 are never early, and delivered once, whatever happened.
 """
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,7 +21,7 @@ from kourou.protocol.record import Found, Scanner, StoredMessage
 from kourou.store.metadata import ConsumerOffsets
 from kourou.store.settings import FlushMode, delay_table
 from kourou.testing.broker import SMALL_STORE, SimulatedBroker
-from kourou.testing.disk import SimulatedDisk
+from kourou.testing.disk import Call, SimulatedDisk
 
 from .broker_actors import Actor, Consumer, Producer, Sent, Share
 
@@ -33,7 +34,8 @@ DRAIN_MS = 900_000
 class BrokerRun:
     """A run from a seed."""
 
-    def __init__(self, seed: int, steps: int = 1_500, mode: str | None = None) -> None:
+    def __init__(self, seed: int, steps: int = 1_500, mode: str | None = None, *, faults: bool = False) -> None:
+        """`faults`: now and then, the disk refuses to sync or to make files."""
         self.chance = Random(seed)
         mode = mode or self.chance.choice(("sync", "async"))
         self.is_sync = mode == "sync"
@@ -49,6 +51,7 @@ class BrokerRun:
         self.ordered = {"ordered"}
         self.failing = self.chance.choice((0.0, 0.05, 0.3))
         self.harm = self.chance.choice((0.0, 0.002, 0.01))  # how often something happens to the broker
+        self.faults = faults
         self.producing = True
         self.sent: dict[bytes, Sent] = {}
         self.consumed: dict[str, Counter[bytes]] = defaultdict(Counter)
@@ -130,8 +133,10 @@ class BrokerRun:
             world.pass_time(chance.choice((1, 10, 100, 1_000)))
         elif dice < 0.45:
             self._work()
-        elif dice < 0.5:
+        elif dice < 0.49:
             world.disk.write_back(chance.random())
+        elif dice < 0.5:
+            self._harm_disk()
         else:
             chance.choice(self.actors).turn()
 
@@ -143,8 +148,25 @@ class BrokerRun:
         at = kinds.index(self.chance.choice(sorted(set(kinds))))
         work = self.world.undone[at]
         self.world.work(choose=lambda _: at, limit=1)
-        if isinstance(work, Save) and work.name == OFFSETS:
+        if isinstance(work, Save) and work.name == OFFSETS and self._is_on_disk(work):
             self.kept = _table(work.content)
+
+    def _is_on_disk(self, save: Save) -> bool:
+        return self.world.disk.read(save.file.path) == save.content
+
+    def _harm_disk(self) -> None:
+        """The disk fails for a while, or is well again."""
+        if not self.faults:
+            return
+        if self.chance.random() < 0.5:
+            self.say("the disk is well")
+            self.world.disk.heal()
+            return
+        calls: tuple[Call, ...] = ("sync", "create", "replace")
+        call = self.chance.choice(calls)
+        times = self.chance.choice((1, 3, math.inf))
+        self.say(f"the disk fails: {call} {times} times")
+        self.world.disk.fail(call, where=self.chance.choice(("*commitlog*", "*config*", "*")), times=times)
 
     def _lose_a_connection(self) -> None:
         actor = self.chance.choice(self.actors)
@@ -157,6 +179,7 @@ class BrokerRun:
     def _end(self) -> None:
         """The broker ends in one way or another, and starts again."""
         how = self.chance.choice(("stop", "kill", "crash"))
+        self.world.disk.heal()  # nobody starts on a disk that fails
         self.ends[how] += 1
         durable, end = self.world.store.durable, self.world.store.log.end
         self.say(f"{how}: the log is safe to {durable} of {end}")
@@ -183,6 +206,7 @@ class BrokerRun:
     def _drain(self) -> None:
         """No more trouble: everything is consumed in the end."""
         self.producing = False
+        self.world.disk.heal()
         self.failing = min(self.failing, 0.05)
         self.say("peace")
         until_ms = self.world.now_ms + DRAIN_MS
