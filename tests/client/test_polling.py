@@ -1,11 +1,14 @@
 """Consumers that ask for messages themselves: lite pull and pull."""
 
+import asyncio
 import time
 
 import pytest
 
-from kourou.client import Client, ClientError, Message
+from kourou.client import Client, ClientError, ClientSettings, Message, connect
 from kourou.client.pulling import PullStatus
+
+from .conftest import World
 
 
 async def test_lite_pull_shares_polls_and_commits(mq: Client, name: str) -> None:
@@ -67,3 +70,13 @@ async def test_pulling_by_hand(mq: Client, name: str) -> None:
         assert await consumer.committed(queue) is None
         await consumer.commit(queue, 4)
         assert await consumer.committed(queue) == 4
+
+
+async def test_brokers_of_topics_that_are_pulled_are_kept(world: World, name: str) -> None:
+    async with connect(world.namesrv, settings=ClientSettings(route_interval=0.1, request_timeout=20)) as mq:
+        await mq.admin.topics.create(name, queues=1)
+        puller = mq.pull(group=name)
+        (queue,) = await puller.queues(name)
+        assert await puller.max_offset(queue) == 0
+        await asyncio.sleep(0.5)
+        assert await puller.max_offset(queue) == 0

@@ -108,6 +108,7 @@ class Consumer:
         self._takers: deque[asyncio.Future[None]] = deque()
         self._tasks: list[asyncio.Task[None]] = []
         self._starting: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
         self._state = "new"
 
     def _make_offsets(self) -> OffsetStore:
@@ -140,8 +141,12 @@ class Consumer:
             await self.session.heartbeat()
             await self._rebalancer.run()
         except BaseException:
-            self.session.members.pop(self.group, None)
             self._state = "closed"
+            for assigned in self.queues.values():
+                assigned.drop()
+            self.queues.clear()
+            self.session.members.pop(self.group, None)
+            self.session.spawn(self.session.leave(self.group), f"leave {self.group}")
             raise
         self._state = "running"
         spawn, every = self.session.spawn, self.session.every
@@ -154,7 +159,7 @@ class Consumer:
             self._tasks.append(every(LOCK_INTERVAL_S, self._rebalancer.renew_locks))
 
     async def _find_topics(self) -> None:
-        for topic in self.subscriptions:
+        for topic in list(self.subscriptions):
             try:
                 await self.session.routes.refresh(topic)
             except NoRouteError as error:
@@ -163,7 +168,7 @@ class Consumer:
 
     async def _check_filters(self) -> None:
         """Lets a broker look at SQL filters, which would otherwise fail silently at every pull."""
-        for wanted in self.subscriptions.values():
+        for wanted in list(self.subscriptions.values()):
             route = self.session.routes.cached(wanted.topic or "")
             if wanted.expression_type == SQL and route is not None:
                 body = CheckClientRequestBody(
@@ -176,8 +181,14 @@ class Consumer:
     async def close(self) -> None:
         """Leave the group: wait for messages that are being worked on, store offsets, give queues to others.
 
-        Messages that were pulled and not handed out come again, elsewhere. Safe to call twice.
+        Messages that were pulled and not handed out come again, elsewhere. Safe to call twice. Goes on to its end even
+        if the caller is cancelled meanwhile.
         """
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         if self._starting is not None and not self._starting.done():
             self._starting.cancel()
             await asyncio.gather(self._starting, return_exceptions=True)

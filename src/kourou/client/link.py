@@ -2,6 +2,9 @@
 
 `net.Connection` has what both sides need. A client that pipelines tens of thousands of requests a second needs one
 thing more: to begin a request and await its answer later, with many requests under one timer. `Link.begin` is that.
+
+A server from which nothing at all came while a request waited for its whole time is taken for dead: the connection is
+ended, so that the next request opens a new one. Nothing else would notice a machine that is gone without a word.
 """
 
 import asyncio
@@ -29,6 +32,7 @@ class Link(Connection):
         super().__init__(handler, limits, Budget(limits.buffered), tls_layer=tls_layer)
         self._deadlines: list[tuple[float, int, float]] = []  # (when, opaque, timeout), a heap
         self._sweep: asyncio.TimerHandle | None = None
+        self._heard = self._loop.time()  # when the server last sent anything
 
     @property
     def is_congested(self) -> bool:
@@ -75,6 +79,10 @@ class Link(Connection):
                 self._writable = self._loop.create_future()
             await asyncio.shield(self._writable)
 
+    def data_received(self, data: bytes) -> None:
+        self._heard = self._loop.time()
+        super().data_received(data)
+
     def _take(self, commands: list[Command]) -> None:
         requests: list[Command] = []
         waiting = self._waiting
@@ -100,6 +108,10 @@ class Link(Connection):
                     return
                 future.set_exception(RequestTimedOutError(f"no answer from {self.peer} in {timeout:g} s"))
                 future.exception()  # who waits may have gone already
+                if self._heard < when - timeout:
+                    waiting.pop(opaque)
+                    self.abort(f"the server was silent for {timeout:g} s")
+                    return
             waiting.pop(opaque, None)
             heappop(deadlines)
 

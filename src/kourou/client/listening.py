@@ -74,9 +74,10 @@ class Listening:
     async def close(self) -> None:
         """Leave the group. Listeners that run may finish, within `settle_timeout`."""
         await self.consumer.close()
-        for worker in self._workers:
+        others = [worker for worker in self._workers if worker is not asyncio.current_task()]
+        for worker in others:
             worker.cancel()
-        await asyncio.gather(*self._workers, return_exceptions=True)
+        await asyncio.gather(*others, return_exceptions=True)
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 

@@ -70,6 +70,7 @@ class PullConsumer:
     async def _known(self, queue: MessageQueue) -> MessageQueue:
         """The queue by the names that brokers know; its route is there afterwards."""
         queue = MessageQueue(self._session.wrap(queue.topic), queue.broker_name, queue.queue_id)
+        self._session.use(queue.topic)
         if self._session.routes.cached(queue.topic) is None:
             await self._session.routes.refresh(queue.topic)
         return queue

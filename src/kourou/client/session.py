@@ -79,7 +79,7 @@ class Session:
         self.producer_groups: set[str] = set()
         self.members: dict[str, Member] = {}
         self.broker_versions: dict[str, int] = {}
-        self._published: set[str] = set()  # topics that were sent to
+        self._used: set[str] = set()  # topics that were sent to, or pulled from by hand
         self._questions: dict[int, Question] = {RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._ids_changed}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._state = "new"
@@ -149,11 +149,15 @@ class Session:
 
     async def publish_route(self, topic: str) -> Route:
         """The route of a topic that is sent to. Raises NoRouteError, NoNameServerError."""
-        self._published.add(topic)
+        self._used.add(topic)
         return self.routes.cached(topic) or await self.routes.get(topic, or_default=True)
 
+    def use(self, topic: str) -> None:
+        """Keep this topic's route, and its brokers, from now on."""
+        self._used.add(topic)
+
     def topics_in_use(self) -> set[str]:
-        return self._published.union(*(member.topics() for member in self.members.values()))
+        return self._used.union(*(member.topics() for member in self.members.values()))
 
     async def _refresh_routes(self) -> None:
         topics = self.topics_in_use()

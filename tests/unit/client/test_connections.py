@@ -64,8 +64,9 @@ async def test_many_requests_on_one_link(server: tuple[Server, str], pool: Pool)
 async def test_time_outs_are_kept_and_forgotten(server: tuple[Server, str], pool: Pool) -> None:
     link = await pool.connected(server[1])
     slow = link.begin(Command(2), 30)
-    quick = link.begin(Command(2), 0.1)
-    with pytest.raises(RequestTimedOutError, match=r"0\.1 s"):
+    quick = link.begin(Command(2), 0.2)
+    assert (await link.begin(Command(1), 5)).code == 0
+    with pytest.raises(RequestTimedOutError, match=r"0\.2 s"):
         await quick
     assert not slow.done()
     assert (await link.begin(Command(1), 5)).code == 0
@@ -80,8 +81,10 @@ async def test_a_cancelled_request_leaves_nothing(server: tuple[Server, str], po
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert (await link.begin(Command(1), 5)).code == 0
+    waiting = link.begin(Command(2), 0.3)
+    await link.begin(Command(1), 5)
     with pytest.raises(RequestTimedOutError):
-        await link.begin(Command(2), 0.3)
+        await waiting
     assert link._waiting == {}
 
 
@@ -143,3 +146,23 @@ async def test_a_closed_pool_opens_nothing(server: tuple[Server, str]) -> None:
     assert pool.addresses == []
     with pytest.raises(ClosedError):
         await pool.request(server[1], Command(1), 5)
+
+
+async def test_a_server_that_is_silent_is_left(server: tuple[Server, str], pool: Pool) -> None:
+    link = await pool.connected(server[1])
+    await link.begin(Command(1), 5)
+    await asyncio.sleep(0.01)
+    with pytest.raises(RequestTimedOutError):
+        await link.begin(Command(2), 0.1)
+    assert pool.link(server[1]) is None
+    assert (await pool.request(server[1], Command(1), 5)).code == 0
+
+
+async def test_a_server_that_answers_others_is_kept(server: tuple[Server, str], pool: Pool) -> None:
+    link = await pool.connected(server[1])
+    slow = link.begin(Command(2), 0.3)
+    await asyncio.sleep(0.1)
+    await link.begin(Command(1), 5)
+    with pytest.raises(RequestTimedOutError):
+        await slow
+    assert pool.link(server[1]) is link

@@ -110,6 +110,7 @@ class Messages:
         """The messages of a queue from one offset up to another, or to its present end."""
         session = self._ask.session
         queue = MessageQueue(session.wrap(queue.topic), queue.broker_name, queue.queue_id)
+        session.use(queue.topic)
         await self._ask.route(queue.topic)
         offset = await min_offset(session, queue) if begin is None else begin
         stop = await max_offset(session, queue) if end is None else end
