@@ -227,6 +227,15 @@ def test_a_waiting_pull_is_answered_by_what_the_lane_stores() -> None:
     twins.compare()
 
 
+def test_a_waiting_pull_is_answered_if_another_request_has_dispatched() -> None:
+    twins = prepared(Twins())
+    twins.read(java(11, pull_header(queue_id=0, queue_offset=1), opaque=77), 1)
+    twins.read(java(310, send_header(queue_id=0), b"news") + java(215, {"topic": "bills"}))
+    twins.compare()
+    for world in twins.worlds:
+        assert Decoder().feed(bytes(world.peers[1].link.sent))[-1].opaque == 77
+
+
 def test_one_read_does_not_make_endless_answers() -> None:
     twins = prepared(Twins())
     for _ in range(40):

@@ -341,7 +341,7 @@ class Broker:
             if self._dispatch_problem != str(error):
                 self._dispatch_problem = str(error)
                 log.error("messages are stored and can't be shown yet: %s", error)
-        if store.dispatched != before:
+        if store.dispatched != before or store.dispatched == store.log.end:  # a request may have dispatched, too
             self._show(now_ms)
 
     def _show(self, now_ms: int) -> None:
