@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -248,8 +247,7 @@ def test_no_java(monkeypatch: pytest.MonkeyPatch) -> None:
     from kourou.spark.errors import SparkError
     from kourou.spark.session import check_installation
 
-    with warnings.catch_warnings():
-        monkeypatch.setenv("PATH", "/nowhere")
-        monkeypatch.delenv("JAVA_HOME", raising=False)
-        with pytest.raises(SparkError, match="Spark needs Java 17 or later, and there is no java"):
-            check_installation()
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(SparkError, match="Spark needs Java 17 or later, and there is no java"):
+        check_installation()
