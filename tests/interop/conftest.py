@@ -174,7 +174,11 @@ ON_KOUROU = [("kourou_run", Kind.JAVA), ("kourou_run", Kind.JAVA_49), ("kourou_r
 ON_BOTH = [*ON_KOUROU, ("apache_stage", Kind.JAVA)]
 
 
-@pytest.fixture(params=ON_BOTH, ids=lambda param: f"{param[0].partition('_')[0]}-{param[1].name}")
+def scene_id(param: tuple[str, Kind]) -> str:
+    return f"{param[0].partition('_')[0]}-{param[1].name}"
+
+
+@pytest.fixture(params=ON_BOTH, ids=scene_id)
 def scene(request: pytest.FixtureRequest, driver_of: StartDriver, start_driver: StartDriver) -> Scene:
     """Each client with our broker; and one with Apache's, which proves the test."""
     where, kind = request.param

@@ -110,7 +110,7 @@ class Scene:
         }
         beat = {"clientID": "first", "consumerDataSet": [consumer], "producerDataSet": []}
         with Connection(self.broker.address) as connection:
-            assert connection.ask(RequestCode.HEART_BEAT, body=json.dumps(beat).encode()).code == 0
+            connection.send(RequestCode.HEART_BEAT, body=json.dumps(beat).encode())
             wait_for("the group's retry topic", lambda: self.has_route(f"%RETRY%{group}"), PATIENCE_S)
         return group
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from .clients import Kind
+from .conftest import ON_KOUROU, scene_id
 from .processes import wait_for
 from .scenarios import ClientError, Driver, Found, Scene, bodies, properties
 
@@ -285,6 +286,7 @@ def test_request_and_reply(scene: Scene) -> None:
 # ── Soon ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.parametrize("scene", ON_KOUROU, indirect=True, ids=scene_id)
 def test_an_idle_consumer_gets_messages_at_once(scene: Scene) -> None:
     """Within 20 ms, 99 of 100. A machine that is busy with other things may need more than one try."""
     topic = scene.new_topic("soon", queues=())
