@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-HOT    := $(wildcard src/kourou/*/*.pyx src/kourou/*/*.pxd) $(patsubst %.pxd,%.py,$(wildcard src/kourou/*/*.pxd))
+HOT    := $(wildcard src/kourou/*/*.pyx src/kourou/*/*.pxd $(patsubst %.pxd,%.py,$(wildcard src/kourou/*/*.pxd)))
 PYTEST ?= $(BIN)/pytest
 
 .PHONY: help install run test lint unit interop bench fuzz clean
