@@ -45,7 +45,7 @@ from kourou.store.store import Store
 
 log = logging.getLogger(__name__)
 
-SLICE = 256
+SLICE = 128
 """How many messages one step delivers at most."""
 
 SLICE_BYTES = 1024 * 1024
