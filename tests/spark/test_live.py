@@ -127,7 +127,10 @@ def test_a_broker_that_restarts(tmp_path: Path) -> None:
     """Read on, from where the reading was, when the broker is back."""
     broker = EmbeddedThread(store=tmp_path / "store")
     broker.start()
-    ports = {"namesrv_port": int(broker.namesrv.split(":")[1]), "port": int(broker.address.split(":")[1])}
+    ports: dict[str, Any] = {
+        "namesrv_port": int(broker.namesrv.split(":")[1]),
+        "port": int(broker.address.split(":")[1]),
+    }
     cluster = Cluster((broker.namesrv,), ACCESS, 5.0)
     create_topic(broker.namesrv, "restart")
     send(cluster, "restart", [b"%d" % n for n in range(400)], queue=0)

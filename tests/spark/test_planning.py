@@ -148,8 +148,9 @@ def test_an_unknown_option() -> None:
         options(topicz="a")
 
 
-def settings(streaming: bool = False, **given_: str) -> Any:
-    return read_settings(Options({"namesrv": "h:1", "topics": "t", **given_}, READ_OPTIONS), streaming=streaming)
+def settings(streaming: bool = False, given_: dict[str, str] | None = None, **more: str) -> Any:
+    found = {"namesrv": "h:1", "topics": "t", **(given_ or {}), **more}
+    return read_settings(Options(found, READ_OPTIONS), streaming=streaming)
 
 
 def test_where_reading_begins() -> None:
@@ -173,7 +174,7 @@ def test_where_reading_begins() -> None:
 )
 def test_options_that_do_not_go_together(given_: dict[str, str], said: str) -> None:
     with pytest.raises(OptionError, match=said):
-        settings(**given_)
+        settings(given_=given_)
 
 
 def test_a_stream_has_no_end() -> None:

@@ -73,7 +73,7 @@ def read(reader: Any, partitions: Any) -> pa.Table:
     batches = []
     for partition in partitions:
         assert isinstance(partition, datasource.InputPartition)
-        reader, partition = cloudpickle.loads(cloudpickle.dumps((reader, partition)))
+        reader, partition = cloudpickle.loads(cloudpickle.dumps((reader, partition)))  # type: ignore[no-untyped-call]
         batches += list(reader.read(partition))
     return pa.Table.from_batches(batches) if batches else pa.table({})
 
@@ -277,7 +277,10 @@ def test_retention_overtakes_the_reader(tmp_path: Path) -> None:
         cluster = Cluster((broker.namesrv,), ACCESS, 5.0)
         create_topic(broker.namesrv, "old")
         send(cluster, "old", [bytes(2000)] * 120)
-        ports = {"namesrv_port": int(broker.namesrv.split(":")[1]), "port": int(broker.address.split(":")[1])}
+        ports: dict[str, Any] = {
+            "namesrv_port": int(broker.namesrv.split(":")[1]),
+            "port": int(broker.address.split(":")[1]),
+        }
     wire.close_all()
     first = sorted((tmp_path / "store" / "commitlog").iterdir())[0]
     first.unlink()
