@@ -15,14 +15,17 @@ install: $(VENV)/installed   ## Kourou into .venv, compiled where a C compiler i
 $(BIN)/python:
 	$(PYTHON) tools/make_venv.py $(VENV)
 
-$(VENV)/installed: $(BIN)/python pyproject.toml setup.py build_hot.py src/kourou/_version.py $(HOT)
+BUILT := pyproject.toml setup.py build_hot.py src/kourou/_version.py $(HOT)
+
+$(VENV)/installed: $(BIN)/python $(BUILT)
 	$(BIN)/python -m pip install --quiet --editable .
 	@touch $@
 	@$(BIN)/kourou --version
 
-$(VENV)/tested: $(VENV)/installed
+$(VENV)/tested: $(BIN)/python $(BUILT)
 	$(BIN)/python -m pip install --quiet --group test --editable '.[spark]'
-	@touch $@
+	@touch $(VENV)/installed $@
+	@$(BIN)/kourou --version
 
 run: install   ## a name server and a broker on loopback
 	$(BIN)/kourou run
