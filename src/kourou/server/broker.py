@@ -125,6 +125,7 @@ class BrokerProcess:
         self._timer: asyncio.TimerHandle | None = None
         self._metrics: MetricsServer | None = None
         self._stepping = False
+        self._read_ms = 0  # when the read came that the lane has served last
         self._events: list[Event] = []  # that came while a step was under way
         self._stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -301,7 +302,7 @@ class BrokerProcess:
         peer = self._peers.get(connection)
         if peer is None:
             return 0  # who is new comes the other way first
-        now = now_ms()
+        now = self._read_ms = now_ms()
         used, answers, held, count = machine.lane.serve(peer, data, now)
         if answers:
             connection.reply_frames(answers, 0)
@@ -312,13 +313,15 @@ class BrokerProcess:
 
     def served(self) -> None:
         """The end of a read that began in the lane."""
-        self._stepping = True
-        try:
-            self._perform(self.machine.end_read(now_ms()))
-        finally:
-            self._stepping = False
-        if self._events:
-            self._step([])
+        effects = self.machine.end_read(self._read_ms)
+        if effects:
+            self._stepping = True
+            try:
+                self._perform(effects)
+            finally:
+                self._stepping = False
+            if self._events:
+                self._step([])
 
     def closed(self, connection: Connection) -> None:
         peer = self._peers.pop(connection, None)
