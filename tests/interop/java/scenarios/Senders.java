@@ -7,6 +7,7 @@ import java.util.Map;
 import java.util.Random;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
@@ -32,9 +33,25 @@ final class Senders {
             producer.setMqClientApiTimeout(PATIENCE_MS);
             producer.setRetryTimesWhenSendFailed(words.number("retries", 5));
             producer.start();
+            awaitRoutes(producer);
             producers.put(key, producer);
         }
         return producer;
+    }
+
+    /** On a busy machine the first question to a name server may take longer than the client waits for it. */
+    private static void awaitRoutes(DefaultMQProducer producer) throws Exception {
+        long end = System.currentTimeMillis() + PATIENCE_MS;
+        while (true) {
+            try {
+                producer.fetchPublishMessageQueues("TBW102");
+                return;
+            } catch (MQClientException unknown) {
+                if (System.currentTimeMillis() > end) {
+                    throw unknown;
+                }
+            }
+        }
     }
 
     /** send: how=sync|async|oneway|batch|queue|hash, count messages with the bodies PREFIX-0, PREFIX-1 … */
