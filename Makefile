@@ -35,15 +35,16 @@ test: $(VENV)/tested   ## all that CI checks
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(PYTEST) tests -m "not interop" -n 2
-	KOUROU_PURE=1 $(PYTEST) tests -m "not interop" -n 2
-	$(PYTEST) tests/interop -m interop
+	$(PYTEST) tests -m "not interop and not spark" -n 2
+	KOUROU_PURE=1 $(PYTEST) tests -m "not interop and not spark" -n 2
+	$(PYTEST) tests/spark -m spark
+	$(PYTEST) tests/interop tests/spark -m interop
 
 lint: $(VENV)/tested   ## style and types alone
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
 unit: $(VENV)/tested   ## the fast tests alone
-	$(PYTEST) tests -m "not interop" -n 2
+	$(PYTEST) tests -m "not interop and not spark" -n 2
 
 interop: $(VENV)/tested   ## the tests with the real Apache RocketMQ and its clients alone
 	@$(PYTHON) tools/interop_tools.py

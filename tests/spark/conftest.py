@@ -17,6 +17,7 @@ def spark() -> Iterator["SparkSession"]:
     settings = {
         "spark.ui.enabled": "false",
         "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # quick to start
         "spark.driver.host": "127.0.0.1",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.streaming.stopTimeout": "30s",

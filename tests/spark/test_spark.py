@@ -17,7 +17,7 @@ from kourou.spark.session import reason
 from .brokers import ACCESS, create_topic, pull_all, send
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.spark,
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"),
 ]
 
