@@ -1,5 +1,6 @@
 """What tests do to brokers: make topics, send, and read everything back. For ours and Apache's."""
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -71,10 +72,20 @@ def send(cluster: Cluster, topic: str, bodies: Sequence[bytes], *, queue: int = 
             "m": "false",
         }
         commands.append(Command(RequestCode.SEND_MESSAGE_V2, ext=ext, body=body))
+    before = sum(cluster.ends(route.readable).values())
     for at in range(0, len(commands), 100):
         for answer in link.ask_all(commands[at : at + 100]):
             assert answer.code == ResponseCode.SUCCESS, answer.remark
     link.close()
+    wait_for(cluster, topic, before + len(bodies))
+
+
+def wait_for(cluster: Cluster, topic: str, count: int) -> None:
+    """Until a topic shows so many messages: Apache's broker answers a producer before consumers see the message."""
+    queues = cluster.route(topic, fresh=True).readable
+    deadline = time.monotonic() + 60
+    while (seen := sum(cluster.ends(queues).values())) < count:
+        assert time.monotonic() < deadline, f"{seen} of {count} messages are to be seen"
 
 
 def pull_all(cluster: Cluster, topic: str) -> list[dict[str, Any]]:
