@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kourou.cli.running import JsonOutput, LogLevel, NameServers, run
-from kourou.protocol.errors import KourouError
 
 if TYPE_CHECKING:
     from kourou.client import Client
@@ -164,6 +163,7 @@ async def _reach(what: str, address: str, remedy: str) -> Finding:
 
 async def _brokers(name_servers: str) -> AsyncIterator[Finding]:
     from kourou.client import connect
+    from kourou.protocol.errors import KourouError
 
     async with connect(name_servers) as mq:
         try:
@@ -183,6 +183,8 @@ async def _brokers(name_servers: str) -> AsyncIterator[Finding]:
 
 
 async def _broker(mq: "Client", what: str, address: str, name_servers: str) -> AsyncIterator[Finding]:
+    from kourou.protocol.errors import KourouError
+
     finding = await _reach(
         what, address, "this is what clients are told: set brokerIP1 to an address that they can reach, and restart"
     )

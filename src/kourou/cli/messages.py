@@ -17,8 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kourou.cli.running import JsonOutput, LogLevel, NameServers, run
-from kourou.protocol.errors import KourouError
+from kourou.cli.running import CommandError, JsonOutput, LogLevel, NameServers, run
 
 TAIL_GROUP = "TOOLS_CONSUMER"
 POLL_SECONDS = 15.0
@@ -28,10 +27,6 @@ LINES_AT_ONCE = 1000
 
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-
-
-class BadOptionError(KourouError):
-    """An option that can't be used."""
 
 
 class BodyForm(StrEnum):
@@ -241,7 +236,7 @@ async def _messages(mq: Any, wanted: _Wanted) -> AsyncGenerator[Any, None]:
         while True:
             queues = [q for q in await consumer.queues(wanted.topic) if wanted.queue in (None, q.queue_id)]
             if first and wanted.queue is not None and not queues:
-                raise BadOptionError(f"--queue {wanted.queue}: {wanted.topic} has no such queue")
+                raise CommandError(f"--queue {wanted.queue}: {wanted.topic} has no such queue")
             for queue in queues:
                 if queue not in readers:
                     start = wanted.start if first else "first"
@@ -282,6 +277,8 @@ def _raise_faults(readers: dict[Any, "asyncio.Task[None]"]) -> None:
 
 
 async def _read(consumer: Any, queue: Any, start: str | float, wanted: _Wanted, found: "asyncio.Queue[Any]") -> None:
+    from kourou.protocol.errors import KourouError
+
     if start == "first":
         offset = await consumer.min_offset(queue)
     elif start == "last":

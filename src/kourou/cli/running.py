@@ -1,11 +1,13 @@
 """What commands have in common: options, the event loop, and what happens to errors."""
 
-import asyncio
 import sys
 from collections.abc import Callable, Coroutine
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    import asyncio
 
 NameServers = Annotated[
     str | None,
@@ -17,8 +19,13 @@ JsonOutput = Annotated[bool, typer.Option("--json", help="JSON for programs, one
 LogLevel = Annotated[str, typer.Option(help="debug, info, warning or error.", envvar="KOUROU_LOG_LEVEL")]
 
 
+class CommandError(Exception):
+    """A command that can't do what it was asked for; the text says why."""
+
+
 def run(command: Callable[[], Coroutine[Any, Any, None]], log_level: str) -> None:
     """Run an asyncio command with logging; an error of ours is one line, not a traceback."""
+    import asyncio
     import logging
 
     from kourou.protocol.errors import KourouError
@@ -30,7 +37,7 @@ def run(command: Callable[[], Coroutine[Any, Any, None]], log_level: str) -> Non
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(command())
-    except KourouError as error:
+    except (KourouError, CommandError) as error:
         print(f"kourou: {error}", file=sys.stderr)
         raise typer.Exit(1) from None
     except ValueError as error:
@@ -40,7 +47,7 @@ def run(command: Callable[[], Coroutine[Any, Any, None]], log_level: str) -> Non
         raise typer.Exit(130) from None
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def _loop_factory() -> "Callable[[], asyncio.AbstractEventLoop] | None":
     """uvloop where it is installed: 2.7 times less CPU with many small connections."""
     try:
         import uvloop

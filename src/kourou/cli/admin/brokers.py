@@ -14,7 +14,6 @@ from kourou.cli.admin.commands import (
     command,
     masters_or,
 )
-from kourou.protocol.errors import KourouError
 
 if TYPE_CHECKING:
     from kourou.client import Client
@@ -41,6 +40,8 @@ async def cluster_list(mq: "Client", cluster: ClusterName = None) -> Output:
 
 
 async def _figures(mq: "Client", address: str) -> list[str]:
+    from kourou.protocol.errors import KourouError
+
     try:
         runtime = await mq.admin.brokers.runtime(address)
     except KourouError as error:

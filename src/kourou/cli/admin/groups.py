@@ -3,7 +3,6 @@
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
 from kourou.cli.admin.commands import (
@@ -41,6 +40,8 @@ async def update_group(
     retries: Annotated[int | None, typer.Option("--retryMaxTimes", "-r", help="Tries before the dead letters.")] = None,
 ) -> Output:
     """Make a group, or change it: what is not given stays as it is."""
+    import msgspec
+
     from kourou.protocol.bodies import SubscriptionGroupConfig
     from kourou.protocol.errors import RefusedError
 

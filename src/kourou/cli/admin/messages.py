@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kourou.cli.admin.commands import Facts, Output, Rows, TopicName, command, moment, parse_time
-from kourou.protocol.errors import KourouError
+from kourou.cli.running import CommandError
 
 if TYPE_CHECKING:
     from kourou.client import Client, Delivery
@@ -14,13 +14,9 @@ MessageId = Annotated[str, typer.Option("--msgId", "-i", help="Message id.")]
 SHOWN_BYTES = 4096
 
 
-class NotFoundError(KourouError):
-    """There is no such message."""
-
-
 def _facts(message: "Delivery | None", what: str) -> Facts:
     if message is None:
-        raise NotFoundError(f"no message with {what}: it was never stored here, or it has expired")
+        raise CommandError(f"no message with {what}: it was never stored here, or it has expired")
     record = message.record
     body = message.body
     return Facts(
