@@ -10,7 +10,7 @@ import pytest
 
 from kourou.embedded import EmbeddedThread
 from kourou.protocol.message import MessageQueue
-from kourou.protocol.properties import Property
+from kourou.protocol.properties import Property, decode
 from kourou.spark import wire
 from kourou.spark.cluster import Cluster
 from kourou.spark.errors import DataLossError, OptionError, SparkError, UnreachableError
@@ -206,6 +206,19 @@ def test_rows_from_a_topic_are_known_by_their_place() -> None:
     assert first == second
     [kept] = Drafts("out", "a").of(batch_of([{"body": b"x", "unique_key": "MINE", **place}]))
     assert "UNIQ_KEY\x01MINE\x02" in kept.properties
+
+
+@pytest.mark.parametrize("keys", [None, "k", "a b"])
+@pytest.mark.parametrize("tags", [None, "t", ""])
+@pytest.mark.parametrize("order", [None, "o"])
+def test_the_quick_way_and_the_careful_one_say_the_same(keys: str | None, tags: str | None, order: str | None) -> None:
+    text = [(name, pa.string()) for name in ("tags", "keys", "ordering_key")]
+    kind = pa.schema([("body", pa.binary()), *text])
+    careful = pa.schema([*kind, ("delay_level", pa.int32())])
+    row = {"body": b"x", "tags": tags, "keys": keys, "ordering_key": order, "delay_level": None}
+    [quick], [slow] = (list(Drafts("out", "a").of(batch_of([row], one))) for one in (kind, careful))
+    assert decode(quick.properties) == decode(slow.properties)
+    assert (quick.ordering_key, quick.flag, quick.body, quick.is_delayed) == (order, 0, b"x", False)
 
 
 def test_delayed_messages_are_sent_by_themselves() -> None:

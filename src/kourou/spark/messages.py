@@ -19,6 +19,7 @@ are. Properties that belong to the system are left out: the broker sets its own.
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from hashlib import blake2b
+from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -46,6 +47,12 @@ SENT: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 BODY_SIZE_MAX: Final = 4 * 1024 * 1024
+
+
+_USUAL: Final = ("topic", "body", "tags", "keys", "ordering_key", "flag", "unique_key")
+_USUAL_TEXT_MAX: Final = 4096
+_USUAL_BODY_MAX: Final = BODY_SIZE_MAX // 4  # in characters, which may take four bytes each
+"""What the quick way takes; everything else goes the careful one, which also says what is wrong."""
 
 
 def check_columns(given: Mapping[str, str], topic: str | None) -> None:
@@ -107,11 +114,20 @@ class Drafts:
         """Raises SparkError for a row that can't be sent."""
         columns = {name: batch.column(name).to_pylist() for name in batch.schema.names if name in SENT}
         places = self._source_places(batch)
-        for at in range(batch.num_rows):
-            row = {name: values[at] for name, values in columns.items()}
-            if not row.get("unique_key"):
-                row["unique_key"] = self._unique_key() if places is None else self._place_key(places, at)
+        given = [columns.get(name) or repeat(None) for name in _USUAL]
+        is_usual = not columns.keys() - set(_USUAL)
+        for at, (topic, body, tags, keys, ordering_key, flag, unique_key) in enumerate(
+            islice(zip(*given, strict=False), batch.num_rows)
+        ):
+            key = unique_key or (self._unique_key() if places is None else self._place_key(places, at))
             self._number += 1
+            text = usual_properties(tags, keys, ordering_key, key) if is_usual else None
+            target = self._topic or topic
+            if text is not None and target and body and len(body) <= _USUAL_BODY_MAX:
+                raw = body if type(body) is bytes else body.encode()
+                yield Draft(target, ordering_key, False, flag or 0, raw, text)
+                continue
+            row = {name: values[at] for name, values in columns.items()} | {"unique_key": key}
             try:
                 yield self._draft(row)
             except (LocalProtocolError, SparkError) as error:
@@ -155,6 +171,22 @@ class Drafts:
         named.update(_lifted(row))
         named[Property.WAIT_STORED] = "true"
         return Draft(topic, row.get("ordering_key"), bool(delay), row.get("flag") or 0, body, _properties.encode(named))
+
+
+def usual_properties(tags: str | None, keys: object, ordering_key: str | None, unique_key: str) -> str | None:
+    """The properties of a message that has no others; None for what has to be looked at more carefully."""
+    if keys is not None and type(keys) is not str:
+        return None
+    text, count = f"UNIQ_KEY\x01{unique_key}\x02WAIT\x01true\x02", 2
+    if tags:
+        text, count = f"{text}TAGS\x01{tags}\x02", count + 1
+    if keys:
+        text, count = f"{text}KEYS\x01{keys}\x02", count + 1
+    if ordering_key:
+        text, count = f"{text}__SHARDINGKEY\x01{ordering_key}\x02", count + 1
+    if len(text) > _USUAL_TEXT_MAX or text.count("\x01") != count or text.count("\x02") != count:
+        return None
+    return text
 
 
 def _lifted(row: dict[str, Any]) -> dict[str, str]:
