@@ -38,7 +38,7 @@ def make_tasks(ranges: list[Range], *, tasks_min: int | None = None, task_rows_m
     total = sum(one.size for one in ranges)
     target = task_rows_max or TASK_ROWS
     if tasks_min:
-        target = max(min(target, math.ceil(total / tasks_min)), 1)
+        target = max(min(target, total // tasks_min), 1)
     tasks: list[Task] = []
     task: list[Range] = []
     taken = 0
