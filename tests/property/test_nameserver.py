@@ -513,6 +513,7 @@ def told(effects: list[Effect]) -> set[Any]:
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registration, "PIECE", 0)
+    monkeypatch.setattr(registration, "SMALL", 0)
     monkeypatch.setattr(registration, "SLICE", 128)
 
 

@@ -92,6 +92,7 @@ def check_pair(first: bytes, second: bytes) -> Reading:
 def piece(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     size: int = request.param
     monkeypatch.setattr(registration, "PIECE", size)
+    monkeypatch.setattr(registration, "SMALL", 0)
     monkeypatch.setattr(registration, "SLICE", 100)
     return size
 
@@ -105,6 +106,7 @@ tables = st.dictionaries(
 def _one_entry_pieces() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(registration, "PIECE", 0)
+        patch.setattr(registration, "SMALL", 0)
         patch.setattr(registration, "SLICE", 100)
         yield
 
@@ -189,6 +191,7 @@ def test_a_table_with_a_comma_or_brace_too_many_is_refused(odd: bytes) -> None:
 def test_pieces_do_not_become_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that gets one topic after the other."""
     monkeypatch.setattr(registration, "PIECE", 1000)
+    monkeypatch.setattr(registration, "SMALL", 0)
     said = None
     for count in range(2, 400):
         data = body({f"topic-{n}": (4, {}) for n in range(count)}, "java 5", counter=count)

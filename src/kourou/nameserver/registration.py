@@ -56,6 +56,9 @@ SLOW_MAX = 128 * 1024
 SHELL_MAX = 2 * 1024 * 1024
 """Bytes of a registration without its topics: what is left are mappings of static topics, some 13,000 of them."""
 
+SMALL = 8 * 1024
+"""Bytes of a registration that is read as a whole."""
+
 TOPICS_MAX = 100_000
 """Topics and mappings in one registration. As Java writes them, 16 MiB, the largest frame, have room for 93,000."""
 
@@ -92,7 +95,7 @@ class Said(msgspec.Struct, frozen=True, gc=False):
 
     request: tuple[object, ...]  # version and header fields of the request, all but the CRC
     shell: Registration | None  # None: the pieces are the whole body, which did not come apart
-    pieces: tuple[bytes, ...]
+    pieces: tuple[bytes, ...]  # none: the shell is all of it
 
     @property
     def size_bytes(self) -> int:
@@ -121,7 +124,13 @@ def read(command: Command, header: headers.RegisterBroker, before: Said | None, 
     if header.body_crc32 and zlib.crc32(body) & 0x7FFFFFFF != header.body_crc32:
         raise BodyError("crc32 not match")
     request = (command.version, *((key, value) for key, value in (command.ext or {}).items() if key != "bodyCrc32"))
-    if command.version >= Version.V3_0_11 and not header.compressed and (parts := _take_apart(body)) is not None:
+    is_json = command.version >= Version.V3_0_11 and not header.compressed
+    if is_json and 0 < len(body) <= SMALL and (whole := _read_small(body)) is not None:
+        said = Said(request, whole, ())
+        if before is not None and said == before:
+            return Reading({}, whole, before, is_partial=True, is_repeated=True)
+        return Reading(whole.topic_config_serialize_wrapper.topic_config_table, whole, said)
+    if is_json and (parts := _take_apart(body)) is not None:
         shell, table = parts
         known = before.pieces if before is not None and before.shell is not None else ()
         shared = _shared(body, table, known)
@@ -144,6 +153,11 @@ def read(command: Command, header: headers.RegisterBroker, before: Said | None, 
     topics_said = shell.topic_config_serialize_wrapper.topic_config_table
     _check_count(len(topics_said))
     return Reading(topics_said, shell, said)
+
+
+def _read_small(body: bytes) -> Registration | None:
+    """A registration of a few topics: reading all of it costs less than finding out what of it is new."""
+    return None if b"$ref" in body else _strictly(body, _decode_registration)
 
 
 # ── JSON, taken apart ───────────────────────────────────────────────────────────────────────────────────────────────

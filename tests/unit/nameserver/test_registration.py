@@ -146,7 +146,24 @@ def test_a_repetition_is_recognised_though_its_mapping_time_is_new() -> None:
         assert not read(request(other, **ext), HEADER, first.said).is_repeated, other
 
 
-def test_what_does_not_come_apart_is_recognised_as_a_whole() -> None:
+def test_a_small_one_is_read_as_a_whole_and_recognised() -> None:
+    body = java_body(1, topics=3)
+    assert len(body) <= registration.SMALL
+    first = read(request(body), HEADER)
+    assert len(first.topics) == 3
+    again = read(request(java_body(1, topics=3, mapping_time=99)), HEADER, first.said)
+    assert again.is_repeated
+    assert again.said is first.said
+    for other in (java_body(2, topics=3), java_body(1, topics=3, changed=1), java_body(1, topics=2)):
+        assert not read(request(other), HEADER, first.said).is_repeated
+    assert not read(request(body, zone="x"), HEADER, first.said).is_repeated
+    grown = read(request(java_body(2, topics=500)), HEADER, first.said)
+    assert (len(grown.topics), grown.is_partial) == (500, False)
+    assert len(read(request(body), HEADER, grown.said).topics) == 3
+
+
+def test_what_does_not_come_apart_is_recognised_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registration, "SMALL", 0)
     odd = (
         java_body(1, topics=3)
         .replace(b'{"filter', b' {"filter')

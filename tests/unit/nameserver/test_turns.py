@@ -20,6 +20,7 @@ TOPICS = [f"topic-{n}" for n in range(8)]
 @pytest.fixture(autouse=True)
 def a_turn_for_each_topic(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registration, "PIECE", 0)
+    monkeypatch.setattr(registration, "SMALL", 0)
     monkeypatch.setattr(registration, "SLICE", 1)
 
 
