@@ -373,7 +373,7 @@ class NameServer:
         header = headers.RegisterBroker.decode(asked.command.ext)
         registering = _Registering(header, (asked.command.ext or {}).get(ZONE_NAME))
         self._begin_reading(asked, registering)
-        answer = self._read_on(asked, registering)
+        answer = self._read_on(asked, registering, is_first=True)
         if answer is None:
             if not self._backlog.has_room(asked):
                 raise Refused(ResponseCode.SYSTEM_BUSY, BUSY)
@@ -386,7 +386,7 @@ class NameServer:
         before = memory.said if memory.may_renew or memory.may_merge else None
         registering.reader = registration.read(asked.command, registering.header, before, merge=memory.may_merge)
 
-    def _read_on(self, asked: Asked, registering: "_Registering") -> Command | None:
+    def _read_on(self, asked: Asked, registering: "_Registering", *, is_first: bool = False) -> Command | None:
         """The answer, if that was all there is to read; None when it takes another turn."""
         try:
             next(registering.reader)
@@ -394,8 +394,10 @@ class NameServer:
             reading: registration.Reading = end.value
         else:
             return None
-        memory = self.routes.memory(registering.header, registering.zone, self.settings)
-        same = memory.said is registering.memory.said  # something may have happened between the turns
+        memory = registering.memory
+        if not is_first:  # something may have happened between the turns
+            memory = self.routes.memory(registering.header, registering.zone, self.settings)
+        same = memory.said is registering.memory.said
         if reading.is_repeated and same and memory.may_renew:
             return self._registered(asked, self.routes.renew(registering.header, asked.connection, self._now_ms))
         if reading.is_partial and not (same and memory.may_merge):
