@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 from typing import Literal
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kourou.protocol.hashes import index_hash
@@ -320,7 +320,8 @@ class IndexWorld:
     def truncate(self, count: int) -> None:
         """The log lost the end that begins with the n-th key from the end."""
         if self.records:
-            limit = self.records[-min(count, len(self.records))][0]
+            # A log does not end before it begins.
+            limit = max(self.records[-min(count, len(self.records))][0], self.log_start)
             self.index.truncate(limit)
             self.records = [record for record in self.records if record[0] < limit]
             self.synced = min(self.synced, len(self.records))
@@ -353,6 +354,7 @@ INDEX_STEPS = st.one_of(
 )
 
 
+@example(0, (1, 9), [["a", "b"], ["a"], 1.0, 2, "reopen"])
 @given(st.integers(0, 2**32), st.sampled_from([(1, 9), (3, 12), (50, 200)]), st.lists(INDEX_STEPS, max_size=60))
 @settings(deadline=None)
 def test_an_index_finds_what_it_was_given(
