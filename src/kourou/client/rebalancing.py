@@ -21,7 +21,7 @@ from kourou.protocol.bodies import (
 )
 from kourou.protocol.codes import RequestCode
 from kourou.protocol.command import Command
-from kourou.protocol.errors import KourouError
+from kourou.protocol.errors import KourouError, PeerFailedError
 from kourou.protocol.headers import GetConsumerListByGroup
 from kourou.protocol.message import MessageQueue
 
@@ -96,7 +96,10 @@ class Rebalancer:
         header = GetConsumerListByGroup(consumer_group=self._consumer.group)
         address = self._session.routes.any_broker_of(route)
         command = Command(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ext=header.encode())
-        answer = await self._session.pool.ask(address, command, self._session.settings.request_timeout)
+        try:
+            answer = await self._session.pool.ask(address, command, self._session.settings.request_timeout)
+        except PeerFailedError:  # a broker that has not heard of the group: it is told by a heartbeat
+            return []
         return sorted(GetConsumerListByGroupResponseBody.decode(answer.body).consumer_id_list)
 
     async def _change(self, topic: str, ours: set[MessageQueue]) -> None:
