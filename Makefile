@@ -48,7 +48,7 @@ unit: $(VENV)/tested   ## the fast tests alone
 
 interop: $(VENV)/tested   ## the tests with the real Apache RocketMQ and its clients alone
 	@$(PYTHON) tools/interop_tools.py
-	$(PYTEST) tests -m interop
+	$(PYTEST) tests -m interop -n 2 --dist loadfile
 
 fuzz: $(VENV)/tested   ## a million and more mutated frames
 	$(BIN)/python -m benchmarks.fuzz
