@@ -38,7 +38,7 @@ test: $(VENV)/tested   ## all that CI checks
 	$(PYTEST) tests -m "not interop and not spark" -n 2
 	KOUROU_PURE=1 $(PYTEST) tests -m "not interop and not spark" -n 2
 	$(PYTEST) tests/spark -m spark
-	$(PYTEST) tests/interop tests/spark -m interop
+	$(PYTEST) tests -m interop -n 2 --dist loadfile
 
 lint: $(VENV)/tested   ## style and types alone
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
