@@ -38,7 +38,7 @@ test: $(VENV)/tested   ## all that CI checks
 	$(PYTEST) tests -m "not interop and not spark" -n 2
 	KOUROU_PURE=1 $(PYTEST) tests -m "not interop and not spark" -n 2
 	$(PYTEST) tests/spark -m spark
-	$(PYTEST) tests -m interop -n 2 --dist loadfile
+	$(PYTEST) tests -m "interop and not slow" -n 2 --dist loadfile
 
 lint: $(VENV)/tested   ## style and types alone
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
@@ -46,7 +46,7 @@ lint: $(VENV)/tested   ## style and types alone
 unit: $(VENV)/tested   ## the fast tests alone
 	$(PYTEST) tests -m "not interop and not spark" -n 2
 
-interop: $(VENV)/tested   ## the tests with the real Apache RocketMQ and its clients alone
+interop: $(VENV)/tested   ## the tests with the real Apache RocketMQ and its clients, all of them
 	@$(PYTHON) tools/interop_tools.py
 	$(PYTEST) tests -m interop -n 2 --dist loadfile
 

@@ -14,6 +14,13 @@ from .toolchain import prepare
 from .worlds import APACHE_STANDS_IN, CANDIDATE, StartBroker, StartClient, StartNameServer, World, needed
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Against Apache's own servers a test proves itself, not Kourou: `make interop` does so, `make test` does not."""
+    for item in items:
+        if "tests/interop/" in item.nodeid and ("[reference" in item.nodeid or "[apache-" in item.nodeid):
+            item.add_marker(pytest.mark.slow)
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Fetching what is missing takes longer than a test may; so it happens before them."""
     if any(item.get_closest_marker("interop") for item in session.items) and not session.config.option.collectonly:

@@ -38,10 +38,12 @@ def create_topic(namesrv: str, topic: str, queues: int = 1) -> None:
         answer = link.ask(Command(RequestCode.UPDATE_AND_CREATE_TOPIC, ext=ext))
         assert answer.code == ResponseCode.SUCCESS, answer.remark
         link.close()
-    for _ in range(500):
+    until = time.monotonic() + 30
+    while True:
         route = names.ask(Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext={"topic": topic}))
-        if route.code == ResponseCode.SUCCESS:
+        if route.code == ResponseCode.SUCCESS or time.monotonic() > until:
             break
+        time.sleep(0.02)
     names.close()
     assert route.code == ResponseCode.SUCCESS, route.remark
 
