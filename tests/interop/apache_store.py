@@ -148,7 +148,7 @@ HARMLESS = {
     r"found a illegal magic code 0x0$": "what follows the last record is zero; it says so at every start",
     r"maxPhyOffsetOfConsumeQueue\((\d+)\) >= processOffset\(\1\), truncate": "queues end with the log",
     r"Unknown boundary type": "the last message before a time, and the queue begins after it",
-    r"(?:FlushConsumeQueueService|main) - Offset not matched. Request offset: (\d+), firstOffset: \d+, lastOffset: \1,": (
+    r"(?:FlushConsumeQueueService|main) - Offset not matched.* offset: (\d+), firstOffset: \d+, lastOffset: \1": (
         "the last file of a queue is full to the last entry; it says so at each flush until the next file begins"
     ),
 }

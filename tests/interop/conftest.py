@@ -13,11 +13,25 @@ from .servers import ApacheBroker, ApacheNameServer, ApacheStage, KourouNameServ
 from .toolchain import prepare
 from .worlds import APACHE_STANDS_IN, CANDIDATE, StartBroker, StartClient, StartNameServer, World, needed
 
+FOR_LONG_RUNS = (
+    "[reference",  # Apache's own servers: the test proves itself, not Kourou
+    "[apache-",
+    "test_broker_consuming.py::test_order_with_two_consumers_and_failures[kourou-GO]",  # it asks for locks every 20 s
+    "test_broker_restarts.py::test_clients_go_on_after_a_crash_of_the_broker[JAVA_49]",
+    "test_liveness.py::test_one_of_two_name_servers_dies",
+    "test_queue_files.py",
+    "test_recorded_bytes.py",
+    "test_store_files.py::test_apache_begins[stop]",
+    "test_store_files.py::test_we_begin[stop]",
+)
+"""What `make interop` runs and `make test` does not, for it takes long; see `slow` there."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Against Apache's own servers a test proves itself, not Kourou: `make interop` does so, `make test` does not."""
     for item in items:
-        if "tests/interop/" in item.nodeid and ("[reference" in item.nodeid or "[apache-" in item.nodeid):
+        name = item.nodeid
+        older = "JAVA_49]" in name and "test_broker_consuming.py" in name
+        if "tests/interop/" in name and (older or any(part in name for part in FOR_LONG_RUNS)):
             item.add_marker(pytest.mark.slow)
 
 
