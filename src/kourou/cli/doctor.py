@@ -3,7 +3,6 @@
 Each check is a function that gives findings: good, doubtful or bad, with the remedy. It changes nothing.
 """
 
-import asyncio
 import ipaddress
 import json
 import os
@@ -146,6 +145,8 @@ def _disk(store: Path) -> list[Finding]:
 
 
 async def _reach(what: str, address: str, remedy: str) -> Finding:
+    import asyncio
+
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         return Finding(what, State.BAD, f"{address} is no address", "host:port is expected")

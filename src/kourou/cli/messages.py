@@ -3,7 +3,6 @@
 `tail` belongs to no group: it pulls from all queues, commits nothing, and nobody's consumers notice it.
 """
 
-import asyncio
 import json
 import re
 import signal
@@ -13,11 +12,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kourou.cli.running import CommandError, JsonOutput, LogLevel, NameServers, run
+
+if TYPE_CHECKING:
+    import asyncio
 
 TAIL_GROUP = "TOOLS_CONSUMER"
 POLL_SECONDS = 15.0
@@ -198,6 +200,8 @@ def _start_of(text: str) -> str | float:
 
 
 async def _tail(name_servers: str | None, wanted: _Wanted, form: BodyForm, limit: int | None, *, as_json: bool) -> None:
+    import asyncio
+
     from kourou.client import connect
 
     stop = asyncio.Event()
@@ -228,6 +232,8 @@ async def _tail(name_servers: str | None, wanted: _Wanted, form: BodyForm, limit
 
 async def _messages(mq: Any, wanted: _Wanted) -> AsyncGenerator[Any, None]:
     """The messages of all queues, in the order that they come. Ends when all are read, unless it is to follow."""
+    import asyncio
+
     consumer = mq.pull(group=TAIL_GROUP)
     found: asyncio.Queue[Any] = asyncio.Queue(maxsize=1000)
     readers: dict[Any, asyncio.Task[None]] = {}
@@ -256,6 +262,8 @@ async def _messages(mq: Any, wanted: _Wanted) -> AsyncGenerator[Any, None]:
 
 async def _taken(found: "asyncio.Queue[Any]", readers: dict[Any, "asyncio.Task[None]"], until: float) -> Any:
     """What was found, until a time, or until nobody looks any more."""
+    import asyncio
+
     loop = asyncio.get_running_loop()
     while (left := until - loop.time()) > 0:
         looking = [task for task in readers.values() if not task.done()]
@@ -277,6 +285,8 @@ def _raise_faults(readers: dict[Any, "asyncio.Task[None]"]) -> None:
 
 
 async def _read(consumer: Any, queue: Any, start: str | float, wanted: _Wanted, found: "asyncio.Queue[Any]") -> None:
+    import asyncio
+
     from kourou.protocol.errors import KourouError
 
     if start == "first":
