@@ -37,6 +37,7 @@ from typing import Any, Protocol, cast
 from kourou.net import proxy
 from kourou.net.errors import ConnectionLostError, RequestTimedOutError, TooManyRequestsError
 from kourou.net.limits import Budget, Limits
+from kourou.net.memory import give_memory_back
 from kourou.net.tls import HANDSHAKE_BYTE, TlsLayer, TlsMode, TlsSettings
 from kourou.protocol import frame
 from kourou.protocol.codes import CommandFlag, ResponseCode
@@ -53,6 +54,9 @@ _OPAQUE_MAX = 2**31 - 1
 
 TURN = 0.010
 """Seconds that the waiting requests of one connection may take before other connections have their turn."""
+
+GIVE_BACK_FROM = 1024 * 1024
+"""Bytes of a half frame that are worth a word to the allocator when its connection is gone."""
 
 FIRST_BATCH = 8
 """Requests that are handed over at once before it is known what they cost."""
@@ -499,6 +503,9 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._release()
         self._transport = None
+        if self._decoder.buffered >= GIVE_BACK_FROM:
+            self._decoder = frame.Decoder(self._limits.frame_size)
+            self._loop.call_soon(give_memory_back)
         self._inbox.clear()
         self._inbox_size = 0
         self._out.clear()
