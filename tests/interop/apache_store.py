@@ -141,7 +141,7 @@ HARMLESS = {
     r"getConsumerGroupInfo failed": "a client came back before it was asked who it is",
     r"NETTY EVENT: remove not active channel": "a client has gone",
     r"auto-read is disabled": "a client reads more slowly than the broker answers",
-    r"spent time\(ms\)": "a busy machine",
+    r"(?:spent|cost|elapsed) time ?\(ms\)|\bcost \d+ ?ms": "a busy machine or disk",
     r"Over index file capacity": "an index file is full",
     r"is full, trying to create another one": "and so it begins the next",
     r"caused by shutdown|possibly by shutdown": "it stops, as it was told",
