@@ -502,3 +502,32 @@ str storePathRootDir
 str storeType default
 str timerCheckMetricsWhen 05
 """
+
+AUTH_TEXT = """\
+bool authenticationEnabled false
+bool authorizationEnabled false
+bool migrateAuthFromV1Enabled false
+int aclCacheExpiredSecond 600
+int aclCacheMaxNum 1000
+int aclCacheRefreshSecond 60
+int statefulAuthenticationCacheExpiredSecond 60
+int statefulAuthenticationCacheMaxNum 10000
+int statefulAuthorizationCacheExpiredSecond 60
+int statefulAuthorizationCacheMaxNum 10000
+int userCacheExpiredSecond 600
+int userCacheMaxNum 1000
+int userCacheRefreshSecond 60
+str authConfigPath
+str authenticationMetadataProvider
+str authenticationProvider
+str authenticationStrategy
+str authenticationWhitelist
+str authorizationMetadataProvider
+str authorizationProvider
+str authorizationStrategy
+str authorizationWhitelist
+str clusterName
+str configName
+str initAuthenticationUser
+str innerClientAuthenticationCredentials
+"""

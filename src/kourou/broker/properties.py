@@ -1,19 +1,21 @@
 """broker.conf: Apache's property names, and what they mean here.
 
 A property is one of three things: acted on (it has a place in `BrokerSettings`, `StoreSettings` or `ProcessSettings`),
-known and without meaning here (thread pools, buffers, parts that this broker has not), or unknown. Whoever reads a file
-is told of the last two by name. `to_properties` shows all of them, as `mqadmin getBrokerConfig` expects it.
+known and without meaning here (thread pools, buffers), or unknown. Whoever reads a file is told of the last two by
+name. `to_properties` shows all of them, as `mqadmin getBrokerConfig` expects it. A value that promises safety which is
+not here (`UNKEPT`) is refused: a broker that starts without it would be worse than none.
 
-Changing properties by a request is for a list of keys (`HOT`) that can do no harm: no path, no address, nothing that
-could reach a shell is on it.
+Changing properties by a request is for keys that can do no harm: those of a list (`HOT`), and those without meaning.
+No path, no address, nothing that could reach a shell is among them.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Any, Final
 
-from kourou.broker.known_properties import KNOWN_TEXT
+from kourou.broker.known_properties import AUTH_TEXT, KNOWN_TEXT
 from kourou.broker.settings import BrokerSettings, Role
 from kourou.protocol.errors import KourouError
 from kourou.store.retention import parse_hours
@@ -150,7 +152,6 @@ ACTED_ON: Final[dict[str, _Place]] = {
         brokerTopicEnable="broker_topic",
         traceTopicEnable="trace_topic",
         traceOn="trace_on",
-        rejectTransactionMessage="reject_transactions",
         storeReplyMessageEnable="store_replies",
         longPollingEnable="long_polling",
         slaveReadEnable="slave_read",
@@ -242,7 +243,6 @@ HOT: Final = frozenset(
         "maxAutoCreatedTopics",
         "maxAutoCreatedGroups",
         "defaultTopicQueueNums",
-        "rejectTransactionMessage",
         "storeReplyMessageEnable",
         "longPollingEnable",
         "shortPollingTimeMills",
@@ -254,24 +254,71 @@ HOT: Final = frozenset(
         "pullThreadPoolQueueCapacity",
         "startAcceptSendRequestTimeStamp",
         "registerNameServerPeriod",
+        "fileReservedTime",
+        "deleteWhen",
+        "diskMaxUsedSpaceRatio",
+        "diskSpaceCleanForciblyRatio",
+        "diskSpaceWarningLevelRatio",
+        "cleanFileForciblyEnable",
+        "deleteFileBatchMax",
+        "flushIntervalCommitLog",
+        "flushCommitLogLeastPages",
+        "flushCommitLogThoroughInterval",
+        "flushIntervalConsumeQueue",
+        "flushConsumeQueueLeastPages",
+        "flushConsumeQueueThoroughInterval",
+        "syncFlushTimeout",
     )
 )
-"""Properties that a request may change while the broker runs."""
+"""Properties with a meaning that a request may change while the broker runs."""
+
+_GUARDED: Final = re.compile(r"(?i)path|dir$|home|addr|host|proxy|^tls\.|password|credential|provider|user$|acl|auth")
+"""What no request changes even where it has no meaning: whoever reads a changed file later may give it one."""
+
+_NO_ACCESS_CONTROL: Final = "access control is not in this version, and the broker would be open to everybody"
+_NO_REPLICAS: Final = "replication is not in this version, and there would be no second copy"
+
+UNKEPT: Final[dict[str, tuple[Callable[[str], bool], str]]] = {
+    "aclEnable": (_flag, _NO_ACCESS_CONTROL),
+    "authenticationEnabled": (_flag, _NO_ACCESS_CONTROL),
+    "authorizationEnabled": (_flag, _NO_ACCESS_CONTROL),
+    "brokerRole": (lambda text: text == Role.SLAVE.value, _NO_REPLICAS),
+    "inSyncReplicas": (lambda text: int(text) > 1, _NO_REPLICAS),
+    "minInSyncReplicas": (lambda text: int(text) > 1, _NO_REPLICAS),
+    "enableDLegerCommitLog": (_flag, _NO_REPLICAS),
+    "enableControllerMode": (_flag, _NO_REPLICAS),
+    "storeType": (lambda text: text != "default", "the store has one kind of files, `default`"),
+}
+"""Values that promise what would not be kept: which they are, and why."""
 
 
 @cache
 def known() -> dict[str, tuple[str, str]]:
-    """Apache's properties: kind (bool, int, float, str) and default."""
+    """Apache's properties that a broker shows: kind (bool, int, float, str) and default."""
+    return _parsed(KNOWN_TEXT)
+
+
+@cache
+def known_unshown() -> dict[str, tuple[str, str]]:
+    """Those that it shows only if they were given."""
+    return _parsed(AUTH_TEXT)
+
+
+def _parsed(text: str) -> dict[str, tuple[str, str]]:
     table: dict[str, tuple[str, str]] = {}
-    for line in KNOWN_TEXT.splitlines():
+    for line in text.splitlines():
         kind, name, *default = line.split(" ", 2)
         table[name] = kind, default[0] if default else ""
     return table
 
 
+def _known(key: str) -> tuple[str, str] | None:
+    return known().get(key) or known_unshown().get(key)
+
+
 def is_property(key: str) -> bool:
     """Does any broker know this key?"""
-    return key in ACTED_ON or key in known()
+    return key in ACTED_ON or _known(key) is not None
 
 
 # ── Reading ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -288,11 +335,15 @@ def configure(defaults: Configuration, properties: Mapping[str, str]) -> Configu
         place = ACTED_ON.get(key)
         if place is not None:
             changes[place.part][place.name] = _read(key, place.read, text)
-        elif key in known():
-            _check_kind(key, text)
+        elif (kind_and_default := _known(key)) is not None:
+            _check_kind(key, kind_and_default[0], text)
+        if key in UNKEPT:
+            broken, why = UNKEPT[key]
+            if broken(text):
+                raise PropertyError(f"{key}={text}: {why}; take the property away to run without")
     broker = replace(defaults.broker, **changes["broker"])
     store = replace(defaults.store, **changes["store"])
-    broker = replace(broker, max_body_size=store.max_body_size)
+    broker = replace(broker, max_body_size=store.max_body_size, broker_id=0)  # a master's, whatever was given
     process = replace(defaults.process, **changes["process"])
     return Configuration(broker, store, process, {**defaults.given, **properties})
 
@@ -301,13 +352,12 @@ def _read(key: str, read: Callable[[str], Any], text: str) -> Any:
     try:
         return read(text)
     except ValueError as error:
-        why = str(error)
+        why = str(error).removeprefix(f"{key}={text}: ")
         expected = why if "expected" in why else "a whole number is expected"
         raise PropertyError(f"{key}={text}: {expected}") from None
 
 
-def _check_kind(key: str, text: str) -> None:
-    kind, _ = known()[key]
+def _check_kind(key: str, kind: str, text: str) -> None:
     if kind == "bool":
         _read(key, _flag, text)
     elif kind == "int":
@@ -329,14 +379,14 @@ def unused_keys(properties: Mapping[str, str]) -> list[str]:
     return [
         key
         for key, text in properties.items()
-        if key not in ACTED_ON and key in known() and text.strip() != known()[key][1]
+        if key not in ACTED_ON and (found := _known(key)) is not None and text.strip() != found[1]
     ]
 
 
 def to_properties(configuration: Configuration) -> dict[str, str]:
     """All properties as Apache shows them, sorted."""
     shown = {key: default for key, (_, default) in known().items()}
-    shown.update({key: text for key, text in configuration.given.items() if key in shown})
+    shown.update({key: text for key, text in configuration.given.items() if _known(key)})
     parts = {"broker": configuration.broker, "store": configuration.store, "process": configuration.process}
     for key, place in ACTED_ON.items():
         shown[key] = place.show(getattr(parts[place.part], place.name))
@@ -346,9 +396,9 @@ def to_properties(configuration: Configuration) -> dict[str, str]:
 def change(configuration: Configuration, properties: Mapping[str, str]) -> Configuration:
     """What a request makes of them, all or nothing. Raises PropertyError."""
     for key in properties:
-        if key not in ACTED_ON and key not in known():
+        if not is_property(key):
             raise PropertyError(f"{key} is no property of a broker; getBrokerConfig lists them all")
-        if key not in HOT:
+        if (key in ACTED_ON and key not in HOT) or _GUARDED.search(key):
             raise GuardedPropertyError(f"{key} can't change while the broker runs: change broker.conf, and restart")
     return configure(configuration, properties)
 

@@ -50,7 +50,6 @@ class BrokerSettings:
     # Sending.
     trace_on: bool = True  # traceOn
     accept_sends_from_ms: int = 0  # startAcceptSendRequestTimeStamp
-    reject_transactions: bool = False  # rejectTransactionMessage
     store_replies: bool = True  # storeReplyMessageEnable
     waiting_sends_max: int = 10_000  # sendThreadPoolQueueCapacity: sends that wait for disk or replicas
     max_body_size: int = 4 * 1024 * 1024  # maxMessageSize
@@ -62,7 +61,6 @@ class BrokerSettings:
     slave_read: bool = False  # slaveReadEnable
     lite_pull: bool = True  # litePullMessageEnable
     reject_pull_consumers: bool = False  # rejectPullConsumerEnable
-    property_filter: bool = False  # enablePropertyFilter
     server_side_reset: bool = True  # useServerSideResetOffset
     memory_ratio: int = 40  # accessMessageInMemoryMaxRatio: percent of the memory that recent messages may take
 

@@ -48,7 +48,9 @@ def options(
 
 @app.command()
 def namesrv(
-    port: Annotated[int | None, typer.Option("--port", "-p", help="Port (default 9876; 0: any free one).")] = None,
+    port: Annotated[
+        int | None, typer.Option("--port", "-p", min=0, max=65535, help="Port (default 9876; 0: any free one).")
+    ] = None,
     config: ConfigFile = None,
     host: Host = None,
     assign: Assignments = None,
@@ -68,7 +70,7 @@ def broker(
     ] = None,
     config: ConfigFile = None,
     host: Host = None,
-    port: Annotated[int | None, typer.Option(help="Port (default 10911; 0: any free one).")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port (default 10911; 0: any free one).")] = None,
     assign: Assignments = None,
     ready_file: ReadyFile = None,
     log_level: LogLevel = "info",
@@ -82,8 +84,8 @@ def broker(
 @app.command(name="run")
 def run_all(
     host: Host = None,
-    namesrv_port: Annotated[int, typer.Option(help="Name server port (0: any free one).")] = 9876,
-    port: Annotated[int, typer.Option(help="Broker port (0: any free one).")] = 10911,
+    namesrv_port: Annotated[int, typer.Option(min=0, max=65535, help="Name server port (0: any free one).")] = 9876,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Broker port (0: any free one).")] = 10911,
     store: Annotated[Path, typer.Option(metavar="DIR", help="Where state is kept.")] = Path("store"),
     config: ConfigFile = None,
     assign: Assignments = None,

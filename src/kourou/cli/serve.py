@@ -10,7 +10,7 @@ from pathlib import Path
 from kourou.broker.properties import Configuration, ProcessSettings, PropertyError, configure, is_property
 from kourou.broker.properties import unknown_keys as broker_unknown_keys
 from kourou.broker.properties import unused_keys as broker_unused_keys
-from kourou.broker.settings import BrokerSettings
+from kourou.broker.settings import BrokerSettings, Role
 from kourou.nameserver.settings import (
     SettingError,
     Settings,
@@ -128,8 +128,9 @@ async def broker(
         configuration = replace(configuration, broker=replace(configuration.broker, port=port))
     addresses = [word.strip() for word in configuration.process.name_servers.split(";") if word.strip()]
     for address in addresses:
-        if not address.rpartition(":")[2].isdigit():
-            raise ConfError(f"namesrvAddr={address}: host:port is expected")
+        number = address.rpartition(":")[2]
+        if not (number.isascii() and number.isdigit() and 0 < int(number) <= 65535):
+            raise ConfError(f"namesrvAddr={address}: host:port is expected, with a port from 1 to 65535")
     if not addresses:
         log.warning("no name server is given (-n HOST:PORT or namesrvAddr): clients will not find this broker")
     allow_many_connections()
@@ -152,6 +153,8 @@ def _configured(defaults: Configuration, given: Mapping[str, str], source: Path 
         log.warning("property %s is unknown and ignored", key)
     for key in broker_unused_keys(given):
         log.info("property %s has no meaning here and is ignored", key)
+    if configuration.broker.role is Role.SYNC_MASTER:
+        log.warning("brokerRole=SYNC_MASTER: no slave can follow this version; messages are safe on this disk alone")
     return configuration
 
 

@@ -159,8 +159,9 @@ def _parsed(key: str, text: str) -> Any:
             number = int(text)
         except ValueError:
             raise SettingError(f"{key}={text}: a whole number is expected") from None
-        if not 0 <= number < 2**31:
-            raise SettingError(f"{key}={text}: a number from 0 to {2**31 - 1} is expected")
+        highest = 65535 if key == "listenPort" else 2**31 - 1
+        if not 0 <= number <= highest:
+            raise SettingError(f"{key}={text}: a number from 0 to {highest} is expected")
         return number
     return text
 

@@ -87,6 +87,11 @@ class Retention:
 
     def __init__(self, settings: StoreSettings) -> None:
         """Raises BadSettingError for hours that are none."""
+        self._requested = 0  # rounds for which a request still holds
+        self.configure(settings)
+
+    def configure(self, settings: StoreSettings) -> None:
+        """From now on by these rules. Raises BadSettingError for hours that are none."""
         self._reserved_ms = settings.reserved_hours * HOUR_MS
         self._hours = parse_hours(settings.delete_when)
         self._used_ratio = settings.max_used_ratio
@@ -94,7 +99,6 @@ class Retention:
         self.full_ratio = min(max(settings.full_ratio, FULL_RATIOS[0]), FULL_RATIOS[1])
         self._force_enabled = settings.force_clean_enabled
         self._batch = settings.delete_batch
-        self._requested = 0  # rounds for which a request still holds
 
     def request(self) -> None:
         """Somebody wants expired segments gone now, whatever the hour."""

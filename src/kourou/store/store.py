@@ -513,6 +513,21 @@ class Store:
         """How many bytes the disk with the store has in all, and how many are free. Raises OSError."""
         return self._disk.space(self._paths.root)
 
+    def reconfigure(self, settings: StoreSettings) -> None:
+        """Take over what can change while a store is open: intervals of flushing, times to wait, rules of retention."""
+        self._settings = replace(
+            self._settings,
+            sync_flush_timeout_ms=settings.sync_flush_timeout_ms,
+            flush_interval_ms=settings.flush_interval_ms,
+            flush_least_pages=settings.flush_least_pages,
+            flush_thorough_ms=settings.flush_thorough_ms,
+            queue_flush_interval_ms=settings.queue_flush_interval_ms,
+            queue_flush_least_pages=settings.queue_flush_least_pages,
+            queue_flush_thorough_ms=settings.queue_flush_thorough_ms,
+        )
+        self._clock.settings = self._settings
+        self._cleaner.retention.configure(settings)
+
     def remove_expired(self) -> None:
         """Remove expired segments now, whatever the hour (DELETE_EXPIRED_COMMITLOG)."""
         self._cleaner.request()

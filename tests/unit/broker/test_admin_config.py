@@ -59,6 +59,12 @@ def test_property_changes_at_once(world: SimulatedBroker) -> None:
         ("listenPort=1", 16, "listenPort"),
         ("rocketmqHome=/elsewhere", 16, "rocketmqHome"),
         ("filterServerNums=1", 29, "filterServerNums"),
+        ("socksProxyConfig={}", 16, "socksProxyConfig"),
+        ("authConfigPath=/elsewhere", 16, "authConfigPath"),
+        ("aclEnable=true", 16, "aclEnable"),
+        ("inSyncReplicas=2", 29, "inSyncReplicas=2: replication is not in this version"),
+        ("flushDiskType=SYNC_FLUSH", 16, "flushDiskType"),
+        ("deleteWhen=99", 29, "deleteWhen=99: hours from 00 to 23"),
         ("nonsense=1", 29, "nonsense is no property of a broker"),
         ("longPollingEnable=perhaps", 29, "longPollingEnable=perhaps"),
         ("shortPollingTimeMills=soon", 29, "shortPollingTimeMills=soon"),
@@ -73,6 +79,26 @@ def test_refused_and_nothing_changes(world: SimulatedBroker, text: str | bytes, 
     assert answer.code == code
     assert remark in (answer.remark or "")
     assert shown(world) == before
+
+
+def test_property_without_meaning_is_taken_and_shown(world: SimulatedBroker) -> None:
+    ok(world.connect(), update("sendMessageThreadPoolNums=16"))
+    assert shown(world)["sendMessageThreadPoolNums"] == "16"
+
+
+def test_retention_follows_at_once(world: SimulatedBroker) -> None:
+    client = world.connect()
+    for _ in range(8):
+        ok(client, send(bytes(30_000)))
+    world.tick(10 * 3_600_000)
+    ok(client, request(RequestCode.DELETE_EXPIRED_COMMITLOG))
+    world.pass_time(20_000)
+    assert world.store.log.start == 0  # 72 hours are kept
+    ok(client, update("fileReservedTime=5\nsyncFlushTimeout=1000"))
+    assert shown(world)["fileReservedTime"] == "5"
+    ok(client, request(RequestCode.DELETE_EXPIRED_COMMITLOG))
+    world.pass_time(20_000)
+    assert world.store.log.start > 0
 
 
 def test_limit_holds_from_now_on(world: SimulatedBroker) -> None:

@@ -348,12 +348,24 @@ def test_a_wrong_property_in_the_file(fail: Callable[..., str], tmp_path: Path, 
     assert text.startswith("tls") or "namesrv.conf: " in line
 
 
+@pytest.mark.parametrize(
+    "words", [("namesrv", "-p", "70000"), ("broker", "--port", "-1"), ("run", "--port", "99999")], ids=" ".join
+)
+def test_ports_that_are_none(words: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 2
+    assert "Invalid value for" in done.stderr
+
+
 def test_other_mistakes(fail: Callable[..., str], tmp_path: Path, home: Path) -> None:
     assert "nothing.conf can't be read: No such file or directory" in fail(*NAMESRV, "-c", "nothing.conf")
     (tmp_path / "binary.conf").write_bytes(b"\xff\xfe")
     assert "binary.conf is not UTF-8 text" in fail(*NAMESRV, "-c", "binary.conf")
     assert "--set listenPort: key=value is expected" in fail(*NAMESRV, "--set", "listenPort")
     assert "listenPort=x: a whole number is expected" in fail(*NAMESRV, "--set", "listenPort=x")
+    assert "listenPort=70000: a number from 0 to 65535 is expected" in fail(*NAMESRV, "--set", "listenPort=70000")
+    assert "namesrvAddr=a:70000: host:port is expected" in fail("broker", "-n", "a:70000")
+    assert "aclEnable=true: access control is not in this version" in fail("broker", "--set", "aclEnable=true")
     assert "can't listen on 192.0.2.1:0" in fail(*NAMESRV, "--host", "192.0.2.1")
     ready = str(tmp_path / "nowhere" / "f")
     assert f"the ready file {ready} can't be written: No such file" in fail(*NAMESRV, "--ready-file", ready)

@@ -1,6 +1,6 @@
 """The broker's settings by request, and housekeeping.
 
-Only properties that can do no harm change (`kourou.broker.properties.HOT`). A change holds until the broker stops;
+Only properties that can do no harm change (`kourou.broker.properties.change`). A change holds until the broker stops;
 broker.conf is the operator's and stays as it is.
 
 Java: AdminBrokerProcessor: updateBrokerConfig, getBrokerConfig, cleanExpiredConsumeQueue, cleanUnusedTopic.
@@ -86,6 +86,7 @@ class ConfigRequests:
             raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from None
         had = self._settings.permission
         apply(self._settings, changed.broker)
+        self._store.reconfigure(changed.store)
         self._configuration = Configuration(self._settings, changed.store, changed.process, changed.given)
         self._version = next_version(self._version, asked.now_ms)
         log.info("settings changed %s peer=%s", properties, asked.peer.address)

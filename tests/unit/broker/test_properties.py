@@ -1,0 +1,84 @@
+"""broker.conf: what its properties come to."""
+
+import pytest
+
+from kourou.broker.properties import (
+    Configuration,
+    ProcessSettings,
+    PropertyError,
+    configure,
+    to_properties,
+    unknown_keys,
+    unused_keys,
+)
+from kourou.broker.settings import BrokerSettings, Role
+from kourou.store.settings import FlushMode, StoreSettings
+
+DEFAULTS = Configuration(BrokerSettings(), StoreSettings(), ProcessSettings(), {})
+
+
+def test_properties_find_their_places() -> None:
+    found = configure(
+        DEFAULTS,
+        {"brokerRole": "SYNC_MASTER", "flushDiskType": "SYNC_FLUSH", "namesrvAddr": "a:1", "maxMessageSize": " 1024 "},
+    )
+    assert found.broker.role is Role.SYNC_MASTER
+    assert found.broker.max_body_size == found.store.max_body_size == 1024
+    assert found.store.flush_mode is FlushMode.SYNC
+    assert found.process.name_servers == "a:1"
+    assert to_properties(found)["maxMessageSize"] == "1024"
+
+
+def test_master_has_the_id_of_masters() -> None:
+    """Also with Apache, whose sample files say so anyway."""
+    assert configure(DEFAULTS, {"brokerId": "3", "brokerRole": "ASYNC_MASTER"}).broker.broker_id == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("aclEnable", "true"),
+        ("authenticationEnabled", "true"),
+        ("authorizationEnabled", "TRUE"),
+        ("brokerRole", "SLAVE"),
+        ("inSyncReplicas", "2"),
+        ("minInSyncReplicas", "3"),
+        ("enableDLegerCommitLog", "true"),
+        ("enableControllerMode", "true"),
+        ("storeType", "defaultRocksDB"),
+    ],
+)
+def test_promises_that_would_not_be_kept_are_refused(key: str, text: str) -> None:
+    with pytest.raises(PropertyError, match=rf"^{key}={text}: .*take the property away"):
+        configure(DEFAULTS, {key: text})
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [("aclEnable", "false"), ("inSyncReplicas", "1"), ("storeType", "default"), ("authenticationEnabled", "false")],
+)
+def test_promises_of_nothing_are_fine(key: str, text: str) -> None:
+    assert to_properties(configure(DEFAULTS, {key: text}))[key] == text
+
+
+def test_properties_of_access_control_are_known_and_shown_only_if_given() -> None:
+    assert "authenticationEnabled" not in to_properties(DEFAULTS)
+    given = {"initAuthenticationUser": "x", "nonsense": "1"}
+    assert unknown_keys(given) == ["nonsense"]
+    assert unused_keys(given) == ["initAuthenticationUser"]
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "message"),
+    [
+        ("listenPort", "70000", "listenPort=70000: a number from 0 to 65535 is expected"),
+        ("deleteWhen", "99", "deleteWhen=99: hours from 00 to 23 are expected, separated by semicolons"),
+        ("fileReservedTime", "long", "fileReservedTime=long: a whole number is expected"),
+        ("aclEnable", "perhaps", "aclEnable=perhaps: true or false is expected"),
+        ("inSyncReplicas", "many", "inSyncReplicas=many: a whole number is expected"),
+    ],
+)
+def test_mistakes_are_named_once(key: str, text: str, message: str) -> None:
+    with pytest.raises(PropertyError) as raised:
+        configure(DEFAULTS, {key: text})
+    assert str(raised.value) == message
