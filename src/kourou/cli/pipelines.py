@@ -1,0 +1,111 @@
+"""`kourou pipeline`: the Spark jobs. What their verbs have in common; the verbs are in pipelines_*.py.
+
+Nothing here imports Spark, or anything that needs it, before a verb runs: `kourou --help` and the base install do
+without. A verb declares its options, and hands `execute` a function that is given a `Runner` and returns a `RunReport`.
+"""
+
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from kourou.spark.pipelines.report import RunReport
+    from kourou.spark.pipelines.running import Runner
+
+app = typer.Typer(help="Jobs for Spark: archive, replay, dead letters, SQL. Needs kourou[spark].", no_args_is_help=True)
+
+Namesrv = Annotated[
+    str | None,
+    typer.Option(
+        "--namesrv", "-n", metavar="HOST:PORT", envvar="NAMESRV_ADDR", help="Name servers, separated by semicolons."
+    ),
+]
+Master = Annotated[
+    str | None, typer.Option(metavar="URL", help="Spark's master: local[4], spark://…, yarn, k8s://… (local[*]).")
+]
+Conf = Annotated[
+    list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark's; may be repeated.")
+]
+SourceOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option", metavar="KEY=VALUE", help="An option of format rocketmq, such as accessKey=…; may be repeated."
+    ),
+]
+JsonOutput = Annotated[bool, typer.Option("--json", help="An object per batch, and the report at the end.")]
+Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="The report as a page with charts.")]
+Once = Annotated[bool, typer.Option("--once/--continuous", help="End with what is there now, or go on for ever.")]
+Every = Annotated[str, typer.Option(metavar="TIME", help="With --continuous: how often a batch begins.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
+Where = Annotated[str | None, typer.Option(metavar="SQL", help="Only rows for which this is true, in Spark's SQL.")]
+Key = Annotated[
+    list[str] | None, typer.Option(metavar="KEY", help="Only messages with this key or unique key; may be repeated.")
+]
+Since = Annotated[
+    str | None, typer.Option("--from", metavar="TIME", help="Only what was stored at this time (UTC) or later.")
+]
+Until = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Only what was stored before this time (UTC).")]
+
+
+def execute(
+    job: "Callable[[Runner], RunReport]",
+    *,
+    master: str | None = None,
+    conf: Iterable[str] | None = None,
+    as_json: bool = False,
+    html: Path | None = None,
+) -> None:
+    """Run a job with progress, signals and a report. Exit code 0 if it ended or was stopped, 1 if it failed."""
+    from kourou.protocol.errors import KourouError
+    from kourou.spark.session import check_installation
+
+    settings = pairs(conf, "--conf")
+    try:
+        check_installation()
+        from kourou.spark.pipelines.progress import JsonLines, Lines
+        from kourou.spark.pipelines.running import PipelineError, Runner, stopping_on_signals
+
+        watch = JsonLines() if as_json else Lines()
+        runner = Runner(master=master, settings=settings, watch=watch)
+        with stopping_on_signals(runner):
+            try:
+                _save(job(runner), html)
+            except PipelineError as error:
+                _save(error.report, html)
+                raise
+    except (KourouError, OSError) as error:
+        print(f"kourou: {error}", file=sys.stderr)
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+
+
+def _save(report: "RunReport", html: Path | None) -> None:
+    from kourou.spark.pipelines.page import write_page
+
+    if html is not None:
+        write_page(report, html)
+
+
+def pairs(words: Iterable[str] | None, option: str) -> dict[str, str]:
+    """KEY=VALUE, many times. Raises BadParameter."""
+    found: dict[str, str] = {}
+    for word in words or ():
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise typer.BadParameter(f"{option} {word}: KEY=VALUE is expected")
+        found[name] = value
+    return found
+
+
+def source_options(namesrv: str | None, options: Iterable[str] | None) -> dict[str, str]:
+    """Options of format rocketmq, the name servers among them. Raises BadParameter without these."""
+    found = pairs(options, "--option")
+    if namesrv:
+        found["namesrv"] = namesrv
+    if "namesrv" not in found:
+        raise typer.BadParameter("where is the name server? -n HOST:PORT, or the variable NAMESRV_ADDR")
+    return found

@@ -1,0 +1,19 @@
+"""Jobs on top of the data sources: each a function that returns a run report, and a verb of `kourou pipeline`.
+
+    from kourou.spark.pipelines.archive import archive
+    report = archive("orders", "lake", namesrv="127.0.0.1:9876")
+    print(report.text())
+
+From the bottom, each module knowing only those before it:
+
+    report charts page        what a run found out: as text, as JSON, as a page with charts; pure
+    progress                  one line per batch, for people or programs
+    running                   a run: session, batches, clean stops, errors in one line
+
+    intervals ledger          which messages are done, in files that are there or not, never half; no Spark
+    lake parquet_files        the folders of an archive, and the files in them; no Spark
+    archive archive_store     topics and store files -> the lake, each message once
+    choosing sending          which rows are meant; rows -> a topic, in tasks, counted
+    replay dlq                the lake, or dead letters -> topics
+    streams transform dedup   topic -> topic, by queries with a checkpoint
+"""
