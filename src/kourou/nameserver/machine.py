@@ -370,21 +370,21 @@ class NameServer:
     # ── Brokers ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _register_broker(self, asked: Asked) -> Command | None:
-        header = headers.RegisterBroker.decode(asked.command.ext)
-        registering = _Registering(header, (asked.command.ext or {}).get(ZONE_NAME))
-        self._begin_reading(asked, registering)
+        command = asked.command
+        header = headers.RegisterBroker.decode(command.ext)
+        registering = _Registering(header, None if command.ext is None else command.ext.get(ZONE_NAME))
+        registering.memory = memory = self.routes.memory(header, registering.zone, self.settings)
+        before = memory.said if memory.may_renew or memory.may_merge else None
+        small = registration.read_small(command, header, before)
+        if small is not None:
+            return self._take(asked, registering, small)
+        registering.reader = registration.read(command, header, before, merge=memory.may_merge)
         answer = self._read_on(asked, registering, is_first=True)
         if answer is None:
             if not self._backlog.has_room(asked):
                 raise Refused(ResponseCode.SYSTEM_BUSY, BUSY)
             self._backlog.start(asked, registering)
         return answer
-
-    def _begin_reading(self, asked: Asked, registering: "_Registering") -> None:
-        memory = self.routes.memory(registering.header, registering.zone, self.settings)
-        registering.memory = memory
-        before = memory.said if memory.may_renew or memory.may_merge else None
-        registering.reader = registration.read(asked.command, registering.header, before, merge=memory.may_merge)
 
     def _read_on(self, asked: Asked, registering: "_Registering", *, is_first: bool = False) -> Command | None:
         """The answer, if that was all there is to read; None when it takes another turn."""
@@ -394,16 +394,20 @@ class NameServer:
             reading: registration.Reading = end.value
         else:
             return None
-        memory = registering.memory
         if not is_first:  # something may have happened between the turns
             memory = self.routes.memory(registering.header, registering.zone, self.settings)
-        same = memory.said is registering.memory.said
-        if reading.is_repeated and same and memory.may_renew:
+            registering.memory = memory if memory.said is registering.memory.said else Memory()
+        return self._take(asked, registering, reading)
+
+    def _take(self, asked: Asked, registering: "_Registering", reading: registration.Reading) -> Command | None:
+        """What was read counts, if what it builds on still holds; else all of it must be read."""
+        memory = registering.memory
+        if reading.is_repeated and memory.may_renew:
             return self._registered(asked, self.routes.renew(registering.header, asked.connection, self._now_ms))
-        if reading.is_partial and not (same and memory.may_merge):
+        if reading.is_partial and not memory.may_merge:
             registering.memory = Memory()
             registering.reader = registration.read(asked.command, registering.header, None, merge=False)
-            return self._read_on(asked, registering)
+            return self._read_on(asked, registering, is_first=True)
         return self._register(asked, registering, reading)
 
     def _register(self, asked: Asked, registering: "_Registering", reading: registration.Reading) -> Command:
@@ -438,6 +442,8 @@ class NameServer:
         body = b""
         if order_topics is not None and self.settings.return_order_topic_config_to_broker:
             body = KVTable(table=order_topics).encode()
+        if done.master_address is None:
+            return asked.command.answer(ext={}, body=body)
         answer = headers.RegisterBrokerAnswer(ha_server_addr=done.master_ha_address, master_addr=done.master_address)
         return asked.command.answer(ext=answer.encode(), body=body)
 

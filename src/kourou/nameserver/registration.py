@@ -62,6 +62,8 @@ SMALL = 8 * 1024
 TOPICS_MAX = 100_000
 """Topics and mappings in one registration. As Java writes them, 16 MiB, the largest frame, have room for 93,000."""
 
+_FIRST_JSON = int(Version.V3_0_11)
+
 T = TypeVar("T")
 
 
@@ -93,13 +95,14 @@ class Registration(Body):
 class Said(msgspec.Struct, frozen=True, gc=False):
     """What a broker said last, to compare with what it says next."""
 
-    request: tuple[object, ...]  # version and header fields of the request, all but the CRC
+    version: int  # of the request's author
+    ext: dict[str, str]  # the header fields of the request, all but the CRC
     shell: Registration | None  # None: the pieces are the whole body, which did not come apart
     pieces: tuple[bytes, ...]  # none: the shell is all of it
 
     @property
     def size_bytes(self) -> int:
-        return sum(map(len, self.pieces))
+        return sum(map(len, self.pieces)) if self.pieces else 0
 
 
 class Reading(NamedTuple):
@@ -120,21 +123,17 @@ def read(command: Command, header: headers.RegisterBroker, before: Said | None, 
 
     It is compared with the one `before`. When they differ, `merge` allows for the difference alone.
     """
-    body = command.body
-    if header.body_crc32 and zlib.crc32(body) & 0x7FFFFFFF != header.body_crc32:
-        raise BodyError("crc32 not match")
-    request = (command.version, *((key, value) for key, value in (command.ext or {}).items() if key != "bodyCrc32"))
-    is_json = command.version >= Version.V3_0_11 and not header.compressed
-    if is_json and 0 < len(body) <= SMALL and (whole := _read_small(body)) is not None:
-        said = Said(request, whole, ())
-        if before is not None and said == before:
-            return Reading({}, whole, before, is_partial=True, is_repeated=True)
-        return Reading(whole.topic_config_serialize_wrapper.topic_config_table, whole, said)
+    small = read_small(command, header, before)
+    if small is not None:
+        return small
+    body, version, ext = command.body, command.version, _ext(command)
+    _check_crc(body, header)
+    is_json = version >= _FIRST_JSON and not header.compressed
     if is_json and (parts := _take_apart(body)) is not None:
         shell, table = parts
         known = before.pieces if before is not None and before.shell is not None else ()
         shared = _shared(body, table, known)
-        if before is not None and shared.is_all and shell == before.shell and request == before.request:
+        if before is not None and shared.is_all and before == Said(version, ext, shell, before.pieces):
             return Reading({}, shell, before, is_partial=True, is_repeated=True)
         if not merge:
             shared = Shared(0, 0, table)
@@ -142,11 +141,13 @@ def read(command: Command, header: headers.RegisterBroker, before: Said | None, 
         if read_now is not None:
             topics, new = read_now
             pieces = _regrouped((*known[: shared.front], *new, *known[len(known) - shared.back :]))
-            return Reading(topics, shell, Said(request, shell, pieces), is_partial=bool(shared.front or shared.back))
-    said = Said(request, None, (body,))
+            return Reading(
+                topics, shell, Said(version, ext, shell, pieces), is_partial=bool(shared.front or shared.back)
+            )
+    said = Said(version, ext, None, (body,))
     if said == before:
         return Reading({}, Registration(), said, is_partial=True, is_repeated=True)
-    if header.compressed and body and command.version >= Version.V3_0_11:
+    if header.compressed and body and command.version >= _FIRST_JSON:
         shell = yield from _decompress(body, command.version)
     else:
         shell = _read_whole(command)
@@ -155,9 +156,34 @@ def read(command: Command, header: headers.RegisterBroker, before: Said | None, 
     return Reading(topics_said, shell, said)
 
 
-def _read_small(body: bytes) -> Registration | None:
-    """A registration of a few topics: reading all of it costs less than finding out what of it is new."""
-    return None if b"$ref" in body else _strictly(body, _decode_registration)
+def read_small(command: Command, header: headers.RegisterBroker, before: Said | None) -> Reading | None:
+    """A registration of a few topics: reading all of it costs less than finding out what of it is new.
+
+    None: it is none, or not in the form that nearly all have. Raises BodyError.
+    """
+    body = command.body
+    if not 0 < len(body) <= SMALL or command.version < _FIRST_JSON or header.compressed or b"$ref" in body:
+        return None
+    _check_crc(body, header)
+    try:
+        whole = _decode_registration(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    said = Said(command.version, _ext(command), whole, ())
+    if before is not None and said == before:
+        return Reading({}, whole, before, True, True)
+    return Reading(whole.topic_config_serialize_wrapper.topic_config_table, whole, said)
+
+
+def _check_crc(body: bytes, header: headers.RegisterBroker) -> None:
+    if header.body_crc32 and zlib.crc32(body) & 0x7FFFFFFF != header.body_crc32:
+        raise BodyError("crc32 not match")
+
+
+def _ext(command: Command) -> dict[str, str]:
+    ext = dict(command.ext or {})
+    ext.pop("bodyCrc32", None)
+    return ext
 
 
 # ── JSON, taken apart ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -278,7 +304,7 @@ def _read_whole(command: Command) -> Registration:
     body = command.body
     if not body:
         return Registration()
-    if command.version < Version.V3_0_11:
+    if command.version < _FIRST_JSON:
         return Registration(topic_config_serialize_wrapper=fastjson.decode(body, Topics, untyped_max=SLOW_MAX))
     if len(body) <= SLOW_MAX:
         return Registration.decode(body)

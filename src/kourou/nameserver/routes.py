@@ -20,6 +20,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from kourou.nameserver.registration import Reading, Said, Topic
@@ -119,8 +120,7 @@ class Notice:
     header: headers.NotifyMinBrokerIdChange
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(msgspec.Struct, frozen=True, gc=False):
     """What is remembered of a member that registers again, and what that is good for."""
 
     said: Said | None = None
@@ -128,14 +128,16 @@ class Memory:
     may_merge: bool = False  # what is new in it is all that must be applied
 
 
-@dataclass(frozen=True, slots=True)
-class Registered:
+class Registered(msgspec.Struct, frozen=True, gc=False):
     """The outcome of a registration. `refusal` is None when it counts."""
 
     refusal: str | None = None
     master_address: str | None = None
     master_ha_address: str | None = None
     notice: Notice | None = None
+
+
+_COUNTS = Registered()
 
 
 class Routes:
@@ -214,40 +216,41 @@ class Routes:
         broker_id, topics, wrapper = header.broker_id, reading.topics, reading.shell.topic_config_serialize_wrapper
         group = self.brokers.get(header.broker_name)
         addresses = {} if group is None else group.addresses
-        refusal = self._refusal(header, topics, wrapper.topic_queue_mapping_info_map, addresses)
+        mappings, version = wrapper.topic_queue_mapping_info_map, wrapper.data_version
+        live, present = self.live.get(member), addresses.get(broker_id)
+        refusal = self._refusal(broker_id, topics, mappings, addresses, is_new=live is None)
         if refusal is not None:
             return Registered(refusal=f"register broker failed{refusal}")
-        if self._is_outdated(member, addresses.get(broker_id), wrapper.data_version):
+        if present and present != member.address and self._is_outdated(member, present, version):
             self._remove([(member, None)])
             return Registered()
 
-        is_first = not addresses.get(broker_id)
         if group is None:
             self._moment += 1
             group = Group(header.cluster_name, header.broker_name, removed=self._moment, touched=self._moment)
             self.brokers[group.name] = group
-        before = group.to_body()
+        before = (group.addresses.copy(), group.zone, group.acting_master)
         self.clusters.setdefault(header.cluster_name, set()).add(group.name)
         group.acting_master, group.zone = bool(header.enable_acting_master), zone
         smallest_changed = bool(group.addresses) and broker_id < group.smallest_id
-        self._move_address(group, broker_id, header.broker_addr)
-        group.addresses[broker_id] = header.broker_addr
+        if present != member.address or len(addresses) > 1:
+            self._move_address(group, broker_id, header.broker_addr)
+            group.addresses[broker_id] = header.broker_addr
 
         in_step = False
         if leads := _leads(header, group):
-            live = self.live.get(member)
-            changed = is_first or live is None or live.version != wrapper.data_version
+            changed = not present or live is None or live.version != version
             in_step = changed or (not topics and live is not None and self._is_in_step(member, live, group))
-            self._forget_missing_topics(group.name, topics, wrapper.topic_queue_mapping_info_map, settings)
+            if settings.delete_topic_with_broker_registration and not mappings:
+                self._forget_missing_topics(group.name, topics)
             self._apply_topics(group, topics, changed, broker_id)
             group.author = member
-            if changed:
-                self._apply_mappings(wrapper.topic_queue_mapping_info_map)
+            if changed and mappings:
+                self._apply_mappings(mappings)
 
-        self._remember(member, header, wrapper.data_version, connection, reading.said, now_ms)
-        self.live[member].led, self.live[member].in_step = leads, in_step
+        self._remember(member, header, version, connection, reading.said, now_ms, leads, in_step)
         self._set_filter_servers(member, reading.shell.filter_server_list)
-        if group.to_body() != before:
+        if before != (group.addresses, group.zone, group.acting_master):
             self.forget_encoded_routes()
         notice = None
         if smallest_changed and settings.notify_min_broker_id_changed:
@@ -256,15 +259,16 @@ class Routes:
 
     def _refusal(
         self,
-        header: headers.RegisterBroker,
+        broker_id: int,
         topics: Mapping[str, Topic],
         mappings: Mapping[str, TopicQueueMappingInfo],
         addresses: Mapping[int, str],
+        *,
+        is_new: bool,
     ) -> str | None:
         """What to add to the refusal of a registration; None for one that can be accepted."""
-        if header.broker_id not in addresses and len(topics) == 1:
+        if len(topics) == 1 and broker_id not in addresses:
             return ""  # one topic is an addition to a registration, which must come first
-        is_new = Member(header.cluster_name, header.broker_addr) not in self.live
         if (is_new and len(self.live) >= BROKERS_MAX) or (not addresses and len(self.brokers) >= BROKERS_MAX):
             return f": {BROKERS_MAX} brokers are registered, the limit"
         if len(self.topics) + len(topics) > TOPICS_MAX:
@@ -275,10 +279,8 @@ class Routes:
             return f": more than {TOPICS_MAX} mappings of static topics, the limit"
         return None
 
-    def _is_outdated(self, member: Member, present: str | None, version: DataVersion) -> bool:
-        """Does another process hold this broker id with a newer state? Then the one that registers is a leftover."""
-        if not present or present == member.address:
-            return False
+    def _is_outdated(self, member: Member, present: str, version: DataVersion) -> bool:
+        """Does the process that holds this broker id have a newer state? Then the one that registers is a leftover."""
         live = self.live.get(Member(member.cluster, present))
         return live is not None and live.version.state_version > version.state_version
 
@@ -308,16 +310,9 @@ class Routes:
                     queues[group_name] = new
                     self._forget_encoded(name)
 
-    def _forget_missing_topics(
-        self,
-        group_name: str,
-        topics: Mapping[str, Topic],
-        mappings: Mapping[str, TopicQueueMappingInfo],
-        settings: Settings,
-    ) -> None:
-        if settings.delete_topic_with_broker_registration and not mappings:
-            said = {config.topic_name for config in topics.values()}
-            self._forget_topics([topic for topic in self.topics if topic not in said], {group_name})
+    def _forget_missing_topics(self, group_name: str, topics: Mapping[str, Topic]) -> None:
+        said = {config.topic_name for config in topics.values()}
+        self._forget_topics([topic for topic in self.topics if topic not in said], {group_name})
 
     def _apply_mappings(self, mappings: dict[str, TopicQueueMappingInfo]) -> None:
         for topic, mapping in mappings.items():
@@ -328,7 +323,7 @@ class Routes:
             self._forget_encoded(topic)
 
     def _set_filter_servers(self, member: Member, servers: list[str]) -> None:
-        if self.filter_servers.get(member, []) == servers:
+        if not (servers or self.filter_servers) or self.filter_servers.get(member, []) == servers:
             return
         self.filter_servers[member] = servers
         if not servers:
@@ -343,26 +338,32 @@ class Routes:
         connection: Hashable,
         said: Said,
         now_ms: int,
+        led: bool,
+        in_step: bool,
     ) -> None:
         timeout_ms = header.heartbeat_timeout_millis
         before, group = self.live.get(member), self.brokers[header.broker_name]
         self._said_size -= _said_size(before)
-        others = () if before is None else before.group_names
+        names: tuple[str, ...] = (header.broker_name,)
+        if before is not None and before.group_names != names:
+            names += tuple(name for name in before.group_names if self._lists(name, member, header))
+        said_size = said.size_bytes
+        is_kept = self._said_size + said_size <= SAID_SIZE_MAX
         self.live[member] = Live(
-            group_names=(header.broker_name, *(name for name in others if self._lists(name, member, header))),
+            group_names=names,
             seen_ms=now_ms,
             timeout_ms=BROKER_TIMEOUT_MS if timeout_ms is None else timeout_ms,
             version=version,
             connection=connection,
             ha_address=header.ha_server_addr,
-            said=said if self._said_size + said.size_bytes <= SAID_SIZE_MAX else None,
+            said=said if is_kept else None,
             acting=group.acting_master,
-            led=False,
-            in_step=False,
+            led=led,
+            in_step=in_step,
             removed=group.removed,
             touched=group.touched,
         )
-        self._said_size += _said_size(self.live[member])
+        self._said_size += said_size if is_kept else 0
 
     def _lists(self, name: str, member: Member, header: headers.RegisterBroker) -> bool:
         """Is the member's address in another group than the one that it registers in?"""
@@ -371,9 +372,10 @@ class Routes:
 
     def _registered(self, header: headers.RegisterBroker, group: Group, notice: Notice | None) -> Registered:
         """What a slave must know of its master."""
+        if header.broker_id == MASTER_ID:
+            return _COUNTS if notice is None else Registered(notice=notice)
         master = group.addresses.get(MASTER_ID)
-        is_slave = header.broker_id != MASTER_ID
-        live = self.live.get(Member(header.cluster_name, master)) if master and is_slave else None
+        live = self.live.get(Member(header.cluster_name, master)) if master else None
         if live is None:
             return Registered(notice=notice)
         return Registered(master_address=master, master_ha_address=live.ha_address, notice=notice)
