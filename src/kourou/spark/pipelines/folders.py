@@ -1,0 +1,245 @@
+"""A folder that many processes see: on a disk, or wherever Arrow can write (s3://, gs://, hdfs://).
+
+The port under ledgers and lakes, with what these rely on:
+
+- `write_new` makes a whole file or none, and never changes one that is there.
+- `move` shows a file under its new name whole or not at all. Where moving is copying and deleting, as in object
+  stores, a crash may leave both; the new one is whole then.
+- On a disk, what a call did is there after a power cut, too.
+- `lock` keeps other processes out on a disk. Elsewhere it does nothing: there, one process at a time may write."""
+
+import fcntl
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kourou.spark.errors import OptionError
+
+if TYPE_CHECKING:
+    from pyarrow import fs
+
+
+class Folder(Protocol):
+    """Names are relative, with slashes."""
+
+    @property
+    def url(self) -> str:
+        """What `open_folder` makes the same folder of, in this process or another."""
+
+    def names(self, below: str) -> list[str]:
+        """The files and folders in a folder, sorted; none if it is not there."""
+
+    def exists(self, name: str) -> bool: ...
+
+    def read(self, name: str) -> bytes: ...
+
+    def write_new(self, name: str, data: bytes) -> None:
+        """Raises FileExistsError."""
+
+    def output(self, name: str) -> Any:
+        """A binary file to write. What it holds is safe when it is closed."""
+
+    def make(self, name: str) -> None:
+        """A folder, with those that it is in."""
+
+    def move(self, name: str, to: str) -> None:
+        """The folder to move to is made if need be."""
+
+    def remove(self, name: str) -> None:
+        """A file or a folder with all in it; nothing if there is none."""
+
+    def lock(self, name: str, *, wait: bool) -> Any:
+        """A context manager. Raises BlockingIOError without `wait`, if another process has the lock."""
+
+
+def open_folder(url: str | Path) -> Folder:
+    """Raises OptionError for a place that there can be none at."""
+    text = str(url)
+    if "://" not in text:
+        return DiskFolder(Path(text).absolute())
+    if text.startswith("file://"):
+        return DiskFolder(Path(text.removeprefix("file://")))
+    import pyarrow as pa
+    from pyarrow import fs
+
+    try:
+        found, path = fs.FileSystem.from_uri(text)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise OptionError(f"{text}: {error}") from None
+    return ArrowFolder(found, path, text)
+
+
+class DiskFolder:
+    """On a disk of this machine, or one that is mounted by all."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    @property
+    def url(self) -> str:
+        return str(self._root)
+
+    def names(self, below: str) -> list[str]:
+        try:
+            return sorted(os.listdir(self._root / below))
+        except FileNotFoundError:
+            return []
+
+    def exists(self, name: str) -> bool:
+        return (self._root / name).exists()
+
+    def read(self, name: str) -> bytes:
+        return (self._root / name).read_bytes()
+
+    def write_new(self, name: str, data: bytes) -> None:
+        path = self._root / name
+        aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        with aside.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(aside, path)  # unlike a rename, it refuses to replace
+        finally:
+            aside.unlink()
+        self._sync(path.parent)
+
+    def output(self, name: str) -> Any:
+        return _SafeFile(self._root / name)
+
+    def make(self, name: str) -> None:
+        path = self._root / name
+        missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+        path.mkdir(parents=True, exist_ok=True)
+        for folder in reversed(missing):
+            self._sync(folder.parent)
+
+    def move(self, name: str, to: str) -> None:
+        source, target = self._root / name, self._root / to
+        self.make(os.path.dirname(to))
+        source.rename(target)
+        self._sync(target.parent)
+
+    def remove(self, name: str) -> None:
+        path = self._root / name
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+    @contextmanager
+    def lock(self, name: str, *, wait: bool) -> Iterator[None]:
+        path = self._root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            yield
+        finally:
+            os.close(descriptor)
+
+    @staticmethod
+    def _sync(folder: Path) -> None:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+class _SafeFile:
+    """A file that is synced before it is closed, and its name with it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = path.open("wb")
+
+    def write(self, data: Any) -> int:
+        return self._file.write(data)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    @property
+    def closed(self) -> bool:
+        return self._file.closed
+
+    def close(self) -> None:
+        if self._file.closed:
+            return
+        try:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        finally:
+            self._file.close()
+        DiskFolder._sync(self._path.parent)
+
+
+class ArrowFolder:
+    """Wherever Arrow can write."""
+
+    def __init__(self, system: "fs.FileSystem", root: str, url: str) -> None:
+        self._system = system
+        self._root = root.rstrip("/")
+        self._url = url
+
+    @property
+    def url(self) -> str:
+        return self._url
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}" if name else self._root
+
+    def names(self, below: str) -> list[str]:
+        from pyarrow import fs
+
+        found = self._system.get_file_info(fs.FileSelector(self._path(below), allow_not_found=True))
+        return sorted(info.base_name for info in found)
+
+    def exists(self, name: str) -> bool:
+        from pyarrow import fs
+
+        return bool(self._system.get_file_info(self._path(name)).type != fs.FileType.NotFound)
+
+    def read(self, name: str) -> bytes:
+        with self._system.open_input_stream(self._path(name)) as file:
+            return bytes(file.read())
+
+    def write_new(self, name: str, data: bytes) -> None:
+        if self.exists(name):
+            raise FileExistsError(name)
+        aside = f"{os.path.dirname(name)}/.{os.path.basename(name)}.{uuid.uuid4().hex}"
+        with self._system.open_output_stream(self._path(aside)) as file:
+            file.write(data)
+        self._system.move(self._path(aside), self._path(name))
+
+    def output(self, name: str) -> Any:
+        return self._system.open_output_stream(self._path(name))
+
+    def make(self, name: str) -> None:
+        self._system.create_dir(self._path(name), recursive=True)
+
+    def move(self, name: str, to: str) -> None:
+        self.make(os.path.dirname(to))
+        self._system.move(self._path(name), self._path(to))
+
+    def remove(self, name: str) -> None:
+        from pyarrow import fs
+
+        path = self._path(name)
+        kind = self._system.get_file_info(path).type
+        if kind == fs.FileType.Directory:
+            self._system.delete_dir(path)
+        elif kind == fs.FileType.File:
+            self._system.delete_file(path)
+
+    @contextmanager
+    def lock(self, name: str, *, wait: bool) -> Iterator[None]:  # noqa: ARG002
+        yield

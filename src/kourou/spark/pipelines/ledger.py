@@ -1,0 +1,188 @@
+"""Which messages a job is done with: a list of commits, each a file that is there or not, never half.
+
+    ledger = Ledger(open_folder("lake"), "_kourou")
+    ledger.load()
+    ledger.commit(Commit(job="archive", done=…, positions=…))
+
+A commit has the offsets that it adds for each queue, so that what one job did another leaves out, whatever way it came
+upon the message: by the live topic or by store files. `positions` are where jobs go on reading; they save work, and
+decide nothing.
+
+    commits/000000000017.json             the 17th commit
+    commits/snapshot-000000000016.json    what the first 16 add up to
+
+Commits are written one at a time, under a lock. An offset can't be done twice: a commit that says so is refused, for
+then somebody else was quicker, and what was prepared for it must not be shown. `show` is called with every commit
+behind its writing, and with the newest one at every `load`, for the process that wrote it may have died in between.
+Commits that a snapshot covers are removed, but for the newest."""
+
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
+
+import msgspec
+
+from kourou.protocol.message import MessageQueue
+from kourou.spark.errors import SparkError
+from kourou.spark.pipelines.folders import Folder
+from kourou.spark.pipelines.intervals import Interval, merged, missing
+
+SNAPSHOT_EVERY: Final = 64
+KEPT: Final = 256
+"""Commits that stay beside a snapshot, for people who want to know what happened."""
+
+_T = TypeVar("_T")
+
+Done = dict[MessageQueue, list[Interval]]
+NestedDone = dict[str, dict[str, dict[str, list[Interval]]]]
+
+
+class ConflictError(SparkError):
+    """Another run has done the same in the meantime."""
+
+
+class CommittedFile(msgspec.Struct):
+    """A file that a commit adds to a lake."""
+
+    staged: str
+    """Its name before it is shown."""
+    path: str
+    rows: int
+    bytes: int
+
+
+class Commit(msgspec.Struct, kw_only=True):
+    """What one batch adds."""
+
+    number: int = 0
+    """From 1 on; given by `Ledger.commit`."""
+    job: str
+    run: str = ""
+    at: str = ""
+    """When; UTC."""
+    done: NestedDone = {}
+    positions: dict[str, int] = {}
+    """By the name that a job gives to what it reads."""
+    files: list[CommittedFile] = []
+
+
+class Snapshot(msgspec.Struct):
+    """What the first commits add up to."""
+
+    number: int
+    done: NestedDone
+    positions: dict[str, int]
+
+
+class Ledger:
+    """The commits of one folder. `done` and `positions` are as of the last `load` or `commit`."""
+
+    def __init__(self, folder: Folder, below: str, *, show: Callable[[Commit], None] | None = None) -> None:
+        self._folder = folder
+        self._commits = f"{below}/commits"
+        self._lock = f"{below}/lock"
+        self._show = show or (lambda _: None)
+        self.number = 0
+        self.done: Done = {}
+        self.positions: dict[str, int] = {}
+
+    def load(self) -> None:
+        """Read what there is, and make sure that it shows. Raises SparkError for a commit that can't be read."""
+        self._folder.make(self._commits)
+        with self._folder.lock(self._lock, wait=True):
+            self._catch_up()
+            name = _file(self.number)
+            if self.number and self._folder.exists(f"{self._commits}/{name}"):
+                self._show(self._commit(name))
+
+    def commit(self, commit: Commit) -> Commit:
+        """Once this returns, it is done and shown; if it raises anything but ConflictError, nobody knows before `load`.
+
+        Raises ConflictError, OSError.
+        """
+        with self._folder.lock(self._lock, wait=True):
+            self._catch_up()
+            self.check(from_nested_done(commit.done))
+            commit.number = self.number + 1
+            try:
+                self._folder.write_new(f"{self._commits}/{_file(commit.number)}", msgspec.json.encode(commit))
+            except FileExistsError:
+                raise ConflictError(f"{self._folder.url}: another run writes here") from None
+            self._add(commit)
+            self._show(commit)
+            if commit.number % SNAPSHOT_EVERY == 0:
+                self._make_snapshot()
+        return commit
+
+    def check(self, done: Mapping[MessageQueue, list[Interval]]) -> None:
+        """Raises ConflictError for offsets that are done already."""
+        for queue, intervals in done.items():
+            here = self.done.get(queue, [])
+            for start, end in intervals:
+                if missing(start, end, here) != [(start, end)]:
+                    raise ConflictError(
+                        f"{self._folder.url}: messages {start} to {end - 1} of topic {queue.topic}, broker "
+                        f"{queue.broker_name}, queue {queue.queue_id} are there already: does another run write here?"
+                    )
+
+    def _catch_up(self) -> None:
+        names = self._folder.names(self._commits)
+        snapshots = [name for name in names if name.startswith("snapshot-")]
+        if snapshots and _number(snapshots[-1]) > self.number:
+            snapshot = self._read(snapshots[-1], Snapshot)
+            self.number, self.positions = snapshot.number, snapshot.positions
+            self.done = from_nested_done(snapshot.done)
+        for name in names:
+            if name[:1].isdigit() and _number(name) > self.number:
+                if _number(name) != self.number + 1:
+                    raise SparkError(f"{self._folder.url}/{self._commits}/{_file(self.number + 1)} is missing")
+                self._add(self._commit(name))
+
+    def _commit(self, name: str) -> Commit:
+        return self._read(name, Commit)
+
+    def _read(self, name: str, kind: type[_T]) -> _T:
+        try:
+            return msgspec.json.decode(self._folder.read(f"{self._commits}/{name}"), type=kind)
+        except msgspec.DecodeError as error:
+            raise SparkError(f"{self._folder.url}/{self._commits}/{name} is damaged: {error}") from None
+
+    def _add(self, commit: Commit) -> None:
+        for queue, intervals in from_nested_done(commit.done).items():
+            self.done[queue] = merged([*self.done.get(queue, ()), *intervals])
+        self.positions.update(commit.positions)
+        self.number = commit.number
+
+    def _make_snapshot(self) -> None:
+        snapshot = Snapshot(self.number, to_nested_done(self.done), self.positions)
+        name = f"snapshot-{_file(self.number)}"
+        if not self._folder.exists(f"{self._commits}/{name}"):
+            self._folder.write_new(f"{self._commits}/{name}", msgspec.json.encode(snapshot))
+        for old in self._folder.names(self._commits):
+            is_snapshot = old.startswith("snapshot-")
+            if (is_snapshot or old[:1].isdigit()) and _number(old) <= self.number - (1 if is_snapshot else KEPT):
+                self._folder.remove(f"{self._commits}/{old}")
+
+
+def _file(number: int) -> str:
+    return f"{number:012d}.json"
+
+
+def _number(name: str) -> int:
+    return int(name.removeprefix("snapshot-").removesuffix(".json"))
+
+
+def to_nested_done(done: Mapping[MessageQueue, list[Interval]]) -> NestedDone:
+    nested: NestedDone = {}
+    for queue in sorted(done):
+        if done[queue]:
+            nested.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})[str(queue.queue_id)] = done[queue]
+    return nested
+
+
+def from_nested_done(nested: NestedDone) -> Done:
+    return {
+        MessageQueue(topic, broker, int(queue)): intervals
+        for topic, brokers in nested.items()
+        for broker, queues in brokers.items()
+        for queue, intervals in queues.items()
+    }
