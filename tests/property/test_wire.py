@@ -306,6 +306,36 @@ def test_both_split_alike_what_is_almost_right(data: bytes) -> None:
     assert outcome(_wire.split, data) == outcome(frame.split_plain, data)
 
 
+like_fields = st.lists(
+    st.tuples(
+        st.sampled_from(["a", "b", "bb", "é"]), st.sampled_from(["", "0", "same", "\\u0001", "z" * 65, "é", "\\x"])
+    ),
+    max_size=4,
+)
+
+
+@needs_compiled
+@settings(deadline=None, max_examples=300)
+@given(st.lists(like_fields, min_size=2, max_size=30), st.sampled_from([b"}", b"", b",}", b'"']))
+def test_both_split_alike_what_follows_its_like(headers: list[list[tuple[str, str]]], end: bytes) -> None:
+    """A header that looks like one before it is made from that one, and must be the same nonetheless."""
+    for fields in (*headers, *headers):
+        inside = ",".join(f'"{name}":"{value}"' for name, value in fields)
+        for stop in (b"}", end):
+            data = framed(0, b'{"code":1,"extFields":{%b%b}' % (inside.encode(), stop), b"body")
+            assert outcome(_wire.split, data) == outcome(frame.split_plain, data)
+
+
+@needs_compiled
+def test_header_made_from_its_like_shares_nothing_with_it() -> None:
+    data = framed(0, b'{"extFields":{"only-here":"1","other":"2"}}', b"")
+    for _ in range(3):
+        (made,), *_ = _wire.split(data, LIMIT)
+        assert made.ext == {"only-here": "1", "other": "2"}
+        made.ext["other"] = "changed"
+        made.ext["more"] = "3"
+
+
 @needs_compiled
 @settings(deadline=None)
 @given(commands)

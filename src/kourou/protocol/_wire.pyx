@@ -6,7 +6,7 @@ only differ where this scanner accepts something, and tests/property/test_wire.p
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.dict cimport PyDict_Next, PyDict_SetItem, PyDict_Size
+from cpython.dict cimport PyDict_Copy, PyDict_Next, PyDict_SetItem, PyDict_Size
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
@@ -99,6 +99,8 @@ cdef enum:
     UNESCAPED_MAX = 65536
     FIELD_SLOTS = 512
     SEEN_MAX = 64
+    SHAPE_FIELDS_MAX = 32
+    MISSES_MAX = 8
     FRAME_MAX = 65536
     FIXED_MAX = 512
     HEADER_SIZE_MAX = 1048576
@@ -118,6 +120,8 @@ cdef struct Seen:
 cdef struct Field:
     Seen name
     Seen value
+    PyObject* shape  # of a header whose first field this is, see `_fields_like`
+    int misses
 
 cdef Field _fields_seen[FIELD_SLOTS]
 cdef Seen _language_seen
@@ -164,50 +168,150 @@ cdef object _unescaped(const uint8_t* p, const uint8_t* end):
 
 # ── Decoding ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-cdef const uint8_t* _fields(const uint8_t* p, const uint8_t* end, dict ext) except? NULL:
-    """Past the object of header fields that starts at p; NULL without an exception: the plain path must judge."""
+cdef inline const uint8_t* _name_end(const uint8_t* name, const uint8_t* end) noexcept nogil:
+    """The closing quote of a field's name; NULL for what the plain path must judge."""
+    cdef bint escaped = False
+    cdef const uint8_t* stop
+    if end - name > 1 and name[1] == c'"' and name[0] >= 0x20 and name[0] != c'"' and name[0] != c'\\':
+        return name + 1
+    stop = _string_end(name, end, &escaped)
+    if escaped:
+        return NULL
+    return stop
+
+
+cdef inline bint _is_text(PyObject* text, const uint8_t* at, Py_ssize_t size):
+    """Is it these bytes, and ASCII? Where it is not said to be, it may be all the same."""
+    if not PyUnicode_CheckExact(<object>text) or not PyUnicode_IS_COMPACT_ASCII(<object>text):
+        return False
+    return PyUnicode_GET_LENGTH(<object>text) == size and (
+        memcmp(PyUnicode_1BYTE_DATA(<object>text), at, size) == 0
+        if size != 1
+        else PyUnicode_1BYTE_DATA(<object>text)[0] == at[0]
+    )
+
+
+cdef inline object _value(const uint8_t* name, Py_ssize_t name_size, const uint8_t* p, const uint8_t* stop, bint escaped):
+    return _unescaped(p, stop) if escaped else _seen(&_field(name, name_size).value, p, stop - p)
+
+
+cdef dict _fields_like(dict shape, const uint8_t** at, const uint8_t* end):
+    """Header fields with the names of `shape`, in its order: a copy of it with other values where they are others.
+
+    Requests of a kind have the same fields, and most of them the same values, again and again: to copy a dict costs a
+    third of making it. None: they are others, or the plain path must judge.
+    """
+    cdef const uint8_t* p = at[0]
+    cdef const uint8_t* name
+    cdef const uint8_t* stop
+    cdef Py_ssize_t pos = 0
+    cdef PyObject* known_name
+    cdef PyObject* known_value
+    cdef bint escaped = False
+    cdef dict ext = PyDict_Copy(shape)
+    while PyDict_Next(shape, &pos, &known_name, &known_value):
+        if end - p < 2 or p[0] != c'"':
+            return None
+        name = p + 1
+        stop = _name_end(name, end)
+        if stop == NULL or not _is_text(known_name, name, stop - name):
+            return None
+        p = stop + 1
+        if end - p < 2 or p[0] != c':' or p[1] != c'"':
+            return None
+        p += 2
+        stop = _string_end(p, end, &escaped)
+        if stop == NULL:
+            return None
+        if escaped or not _is_text(known_value, p, stop - p):
+            value = _value(name, PyUnicode_GET_LENGTH(<object>known_name), p, stop, escaped)
+            if value is None:
+                return None
+            PyDict_SetItem(ext, <object>known_name, value)
+        p = stop + 1
+        if p >= end or (p[0] != c',' and p[0] != c'}'):
+            return None
+        p += 1
+        if (p - 1)[0] == c'}':
+            break
+    if (p - 1)[0] != c'}' or PyDict_Next(shape, &pos, &known_name, &known_value):
+        return None
+    at[0] = p
+    return ext
+
+
+cdef void _remember_shape(Field* first, dict ext):
+    """What the next header that begins with this field is likely to look like; long values are left out."""
+    cdef dict shape
+    if first.shape != NULL and first.misses < MISSES_MAX:
+        first.misses += 1
+        return
+    first.misses = 0
+    if PyDict_Size(ext) > SHAPE_FIELDS_MAX:
+        return
+    shape = {name: value if len(value) <= SEEN_MAX else None for name, value in ext.items()}
+    Py_INCREF(shape)
+    Py_XDECREF(first.shape)
+    first.shape = <PyObject*>shape
+
+
+cdef dict _fields(const uint8_t** at, const uint8_t* end):
+    """The object of header fields that starts there, and past it. None: the plain path must judge."""
+    cdef const uint8_t* p = at[0]
     cdef const uint8_t* stop
     cdef const uint8_t* name_end
     cdef const uint8_t* name
     cdef Field* field
+    cdef Field* first = NULL
     cdef bint escaped = False
+    cdef dict ext
     if p >= end or p[0] != c'{':
-        return NULL
+        return None
     p += 1
     if p < end and p[0] == c'}':
-        return p + 1
+        at[0] = p + 1
+        return {}
+    if p < end and p[0] == c'"':
+        name_end = _name_end(p + 1, end)
+        if name_end == NULL:
+            return None
+        first = _field(p + 1, name_end - p - 1)
+        if first.shape != NULL:
+            at[0] = p
+            ext = _fields_like(<dict>first.shape, at, end)
+            if ext is not None:
+                first.misses = 0
+                return ext
+    ext = KOUROU_NEW_DICT()
     while True:
         if p >= end or p[0] != c'"':
-            return NULL
+            return None
         name = p + 1
-        if end - name > 1 and name[1] == c'"' and name[0] >= 0x20 and name[0] != c'"' and name[0] != c'\\':
-            name_end = name + 1
-        else:
-            name_end = _string_end(name, end, &escaped)
-            if name_end == NULL or escaped:
-                return NULL
+        name_end = _name_end(name, end)
+        if name_end == NULL:
+            return None
         p = name_end + 1
         if end - p < 2 or p[0] != c':' or p[1] != c'"':
-            return NULL
+            return None
         p += 2
         stop = _string_end(p, end, &escaped)
         if stop == NULL:
-            return NULL
+            return None
         field = _field(name, name_end - name)
-        if not escaped:
-            value = _seen(&field.value, p, stop - p)
-        else:
-            value = _unescaped(p, stop)
-            if value is None:
-                return NULL
+        value = _unescaped(p, stop) if escaped else _seen(&field.value, p, stop - p)
+        if value is None:
+            return None
         PyDict_SetItem(ext, _seen(&field.name, name, name_end - name), value)
         p = stop + 1
         if p >= end:
-            return NULL
+            return None
         if p[0] == c'}':
-            return p + 1
+            at[0] = p + 1
+            if first != NULL:
+                _remember_shape(first, ext)
+            return ext
         if p[0] != c',' or PyDict_Size(ext) >= FIELDS_MAX:
-            return NULL
+            return None
         p += 1
 
 
@@ -248,8 +352,9 @@ cdef object _header(const uint8_t* p, const uint8_t* end, const uint8_t* frame_e
             elif size == 7 and memcmp(key, b"version", 7) == 0:
                 p = _number(p, end, &version)
             elif size == 9 and memcmp(key, b"extFields", 9) == 0:
-                ext = KOUROU_NEW_DICT()
-                p = _fields(p, end, ext)
+                ext = _fields(&p, end)
+                if ext is None:
+                    return None
             elif p[0] != c'"':
                 return None
             else:

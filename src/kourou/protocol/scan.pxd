@@ -87,6 +87,11 @@ cdef inline Py_ssize_t unescape(const uint8_t* p, const uint8_t* end, uint8_t* o
         if c == c'u':
             if end - p < 4:
                 return -1
+            if p[0] == c'0' and p[1] == c'0' and p[2] == c'0' and c'0' <= p[3] <= c'9':  # what parts properties
+                out[n] = p[3] - c'0'
+                n += 1
+                p += 4
+                continue
             u = hex4(p)
             p += 4
             if u < 0 or 0xDC00 <= u <= 0xDFFF:
