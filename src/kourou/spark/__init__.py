@@ -15,5 +15,6 @@ From the bottom, each module knowing only those before it:
     positions planning               where to begin and end, and which task reads what; pure
     pulling                          a range of a queue -> Arrow batches
     messages sending                 rows -> batches of messages, acknowledged
+    workers                          what a worker process does once
     store_source source sink         the data sources themselves; only these import pyspark
 """

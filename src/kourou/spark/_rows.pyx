@@ -32,6 +32,48 @@ cdef enum:
 cdef int64_t MS_MAX = 9223372036854775
 
 
+# Memory of batches that are gone, for those to come: fresh memory costs a page fault for every 4 KiB.
+cdef enum:
+    SPARE_COUNT = 32
+    SPARE_LEAST = 16 * 1024
+    SPARE_TOTAL = 32 * 1024 * 1024
+
+cdef char *spare[SPARE_COUNT]
+cdef Py_ssize_t spare_room[SPARE_COUNT]
+cdef Py_ssize_t spare_total = 0
+cdef int spares = 0
+
+
+cdef bint keep_spare(char *data, Py_ssize_t room) noexcept:
+    global spares, spare_total
+    if spares == SPARE_COUNT or room < SPARE_LEAST or spare_total + room > SPARE_TOTAL:
+        return False
+    spare[spares] = data
+    spare_room[spares] = room
+    spare_total += room
+    spares += 1
+    return True
+
+
+cdef char *take_spare(Py_ssize_t need, Py_ssize_t *room) noexcept:
+    """The smallest that is large enough and not far too large; NULL if there is none."""
+    global spares, spare_total
+    cdef int i, best = -1
+    cdef char *data
+    for i in range(spares):
+        if need <= spare_room[i] <= need * 2 and (best < 0 or spare_room[i] < spare_room[best]):
+            best = i
+    if best < 0:
+        return NULL
+    data = spare[best]
+    room[0] = spare_room[best]
+    spare_total -= room[0]
+    spares -= 1
+    spare[best] = spare[spares]
+    spare_room[best] = spare_room[spares]
+    return data
+
+
 cdef class Block:
     """Memory that grows, and that Arrow may keep."""
 
@@ -39,7 +81,8 @@ cdef class Block:
     cdef Py_ssize_t size, room
 
     def __dealloc__(self):
-        PyMem_RawFree(self.data)
+        if not keep_spare(self.data, self.room):
+            PyMem_RawFree(self.data)
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         PyBuffer_FillInfo(view, self, self.data, self.size, 1, flags)
@@ -59,6 +102,10 @@ cdef class Block:
             room = need
         if room < 1024:
             room = 1024
+        if self.data == NULL:
+            self.data = take_spare(room, &self.room)
+            if self.data != NULL:
+                return 0
         data = PyMem_RawRealloc(self.data, room)
         if data == NULL:
             raise MemoryError()
@@ -87,12 +134,13 @@ cdef class Column:
     cdef int kind
     cdef Block valid, offsets, data
     cdef Column keys, values  # of a map
-    cdef Py_ssize_t rows, nulls, reserved
+    cdef Py_ssize_t rows, nulls
+    cdef Py_ssize_t data_needed, offsets_needed  # by the batch before this one
 
     def __init__(self, str name, int kind):
         self.name = name
         self.kind = kind
-        self.reserved = 0
+        self.data_needed = self.offsets_needed = 0
         if kind == 2:
             self.keys = Column("key", 1)
             self.values = Column("value", 1)
@@ -103,10 +151,12 @@ cdef class Column:
         self.data = Block()
         self.offsets = Block()
         self.rows = self.nulls = 0
+        if self.offsets_needed:
+            self.offsets.grow(self.offsets_needed)
         if self.kind <= 2:
             self.offsets.put32(0)
-        if self.reserved:
-            self.data.grow(self.reserved)
+        if self.data_needed:
+            self.data.grow(self.data_needed)
         if self.kind == 2:
             self.keys.begin()
             self.values.begin()
@@ -204,8 +254,8 @@ cdef class Column:
             if self.kind == 1:
                 buffers.insert(1, pa.py_buffer(self.offsets))
             made = pa.Array.from_buffers(kind, self.rows, buffers, self.nulls)
-        if self.name == "body":
-            self.reserved = self.data.size + (self.data.size >> 4)
+        self.data_needed = self.data.size + (self.data.size >> 4)
+        self.offsets_needed = self.offsets.size + (self.offsets.size >> 4)
         self.begin()
         return made
 

@@ -7,6 +7,7 @@ Kourou installed.
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -23,6 +24,21 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.showConsoleProgress": "false",
 }
+
+JAVA_OPTIONS: Final = (
+    "-XX:+UseParallelGC "  # batches die young: the collector that costs least in all
+    "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"  # no check of every value
+)
+SOCKET_PATH_MAX: Final = 50
+"""Workers are reached through Unix sockets where the folder for them leaves room for a name; a path has 108 bytes."""
+
+
+def speed_settings() -> dict[str, str]:
+    """What makes reading cheaper, where a user has not chosen otherwise."""
+    found = {"spark.driver.extraJavaOptions": JAVA_OPTIONS, "spark.executor.extraJavaOptions": JAVA_OPTIONS}
+    if len(tempfile.gettempdir()) <= SOCKET_PATH_MAX:
+        found["spark.python.unix.domain.socket.enabled"] = "true"
+    return found
 
 
 def check_installation() -> None:
@@ -56,7 +72,7 @@ def session(
     builder = SparkSession.builder.appName(name)
     if master is not None:
         builder = builder.master(master)
-    for key, value in {**SETTINGS, **(settings or {})}.items():
+    for key, value in {**SETTINGS, **speed_settings(), **(settings or {})}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")

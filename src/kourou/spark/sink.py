@@ -18,6 +18,7 @@ from kourou.spark.pulling import Patience
 from kourou.spark.reading_settings import ACCESS_OPTIONS, read_access
 from kourou.spark.sending import Sender, Sent
 from kourou.spark.wire import Access
+from kourou.spark.workers import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,6 +64,7 @@ class SinkMessage(WriterCommitMessage):
 
 def write(batches: Iterator["pa.RecordBatch"], settings: SinkSettings) -> SinkMessage:
     """What a task does. Raises SparkError, UnreachableError."""
+    settle()
     context = TaskContext.get()
     part = 0 if context is None else context.partitionId()
     query = None if context is None else context.getLocalProperty(_QUERY_ID)

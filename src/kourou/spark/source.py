@@ -50,6 +50,7 @@ from kourou.spark.reading_settings import GROUP, READ_OPTIONS, Position, ReadSet
 from kourou.spark.rows import make_rows
 from kourou.spark.selection import EVER, Selection
 from kourou.spark.sink import SINK_OPTIONS, BatchSink, SinkSettings, StreamSink, sink_settings
+from kourou.spark.workers import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -182,6 +183,7 @@ class BatchReader(DataSourceReader):
         return one
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
+        settle()
         return read_task(partition.value, self._settings, self._selection)
 
 
@@ -343,6 +345,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Range(queue, 0, end)
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
+        settle()
         return read_task(partition.value, self._settings, Selection())
 
     def commit(self, end: dict[str, Any]) -> None:

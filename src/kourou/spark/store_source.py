@@ -20,6 +20,7 @@ from kourou.spark.options import Options
 from kourou.spark.rows import FAIL, REPORT, SKIP, make_rows
 from kourou.spark.scanning import scan
 from kourou.spark.selection import EVER, Selection
+from kourou.spark.workers import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -104,6 +105,7 @@ class StoreReader(DataSourceReader):
         return [SplitPartition(split) for split in splits]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
+        settle()
         settings = self._settings
         rows = make_rows(
             settings.columns,
