@@ -2,10 +2,17 @@
 
 cimport cython
 
-from kourou.store.commit_log cimport CommitLog
+from kourou.store cimport writer
+from kourou.store.commit_log cimport CommitLog, NewMessage
 from kourou.store.consume_queue cimport ConsumeQueue
 
 cdef int _TRANSACTION, _PREPARED, _ROLLBACK
+
+
+@cython.freelist(64)
+cdef class Appended:
+    cdef readonly long long physical_offset, queue_offset, stored_ms
+    cdef readonly int size
 
 
 cdef class _Topic:
@@ -22,6 +29,8 @@ cdef class Appender:
     cpdef list append(self, messages, long long stored_ms)
     @cython.locals(
         log=CommitLog,
+        message=NewMessage,
+        place=Appended,
         topic=_Topic,
         queue=ConsumeQueue,
         properties=bytes,

@@ -7,6 +7,13 @@ from kourou.store cimport writer
 cdef int _V1, _V2, _FIXED_SIZE, _FILLER_SIZE
 
 
+cdef class NewMessage:
+    cdef public str topic
+    cdef public bytes body, properties, born_host
+    cdef public int queue_id, flag, sys_flag, reconsume_times
+    cdef public long long born_ms, prepared_offset
+
+
 cdef class CommitLog:
     cdef public object segments, _spare, _spare_job, _failed
     cdef public bytes store_host
@@ -17,7 +24,7 @@ cdef class CommitLog:
     cdef long long _start, _limit
     cdef bint _warm
 
-    cpdef object check(self, message, bytes topic)
+    cpdef object check(self, NewMessage message, bytes topic)
     @cython.locals(
         born_host=bytes,
         body=bytes,
@@ -31,7 +38,7 @@ cdef class CommitLog:
     )
     cpdef long long append(
         self,
-        message,
+        NewMessage message,
         bytes topic,
         bytes properties,
         long long queue_offset,

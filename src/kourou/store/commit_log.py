@@ -19,9 +19,6 @@ import struct
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
-from kourou.protocol.hashes import crc32
 from kourou.protocol.record import (
     FILLER_SIZE_MIN,
     MAGIC_V1,
@@ -48,19 +45,48 @@ _FIXED_SIZE = RECORD_SIZE_MIN - 17
 _FILLER_SIZE = FILLER_SIZE_MIN
 
 
-class NewMessage(msgspec.Struct, gc=False):
-    """A message that is to be appended: everything but where and when."""
+class NewMessage:
+    """A message that is to be appended: everything but where and when.
 
-    topic: str
-    queue_id: int
-    body: bytes
-    properties: bytes
-    born_ms: int
-    born_host: bytes
-    flag: int = 0
-    sys_flag: int = 0
-    reconsume_times: int = 0
-    prepared_offset: int = 0
+    Compiled, its numbers are C's: appending reads each of them, and nothing else takes as long.
+    """
+
+    __slots__ = (
+        "body",
+        "born_host",
+        "born_ms",
+        "flag",
+        "prepared_offset",
+        "properties",
+        "queue_id",
+        "reconsume_times",
+        "sys_flag",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        queue_id: int,
+        body: bytes,
+        properties: bytes,
+        born_ms: int,
+        born_host: bytes,
+        flag: int = 0,
+        sys_flag: int = 0,
+        reconsume_times: int = 0,
+        prepared_offset: int = 0,
+    ) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.body = body
+        self.properties = properties
+        self.born_ms = born_ms
+        self.born_host = born_host
+        self.flag = flag
+        self.sys_flag = sys_flag
+        self.reconsume_times = reconsume_times
+        self.prepared_offset = prepared_offset
 
 
 class CommitLog:
@@ -149,7 +175,7 @@ class CommitLog:
             self._view,
             at,
             size,
-            crc32(body) if body else 0,
+            writer.body_crc(body),
             message.queue_id,
             message.flag,
             queue_offset,

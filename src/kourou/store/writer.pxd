@@ -2,7 +2,9 @@
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memchr, memcpy
+
+from kourou.store.crc cimport crc32
 
 
 cdef extern from *:
@@ -138,3 +140,11 @@ cdef inline void publish_at(uint8_t* p, int size, int magic) noexcept nogil:
 
 cdef inline void publish(unsigned char[::1] view, Py_ssize_t at, int size, int magic) noexcept:
     publish_at(&view[at], size, magic)
+
+
+cdef inline int body_crc(bytes body) noexcept:
+    return crc32(body)
+
+
+cdef inline bint has_zero(bytes data) noexcept:
+    return memchr(PyBytes_AS_STRING(data), 0, PyBytes_GET_SIZE(data)) != NULL

@@ -1,6 +1,6 @@
 """How the bytes of a record get into a segment: the one thing of appending that plain and compiled Python do apart.
 
-Here by `struct`; when commit_log.py is compiled, the function of the same name in writer.pxd takes its place. Both
+Here by `struct`; when commit_log.py is compiled, functions of the same names in writer.pxd take their place. Both
 trust their caller that the room is there and that the sizes are right. The layout is drawn in kourou.protocol.layout.
 
 A process may be killed between any two instructions, and what it wrote by then stays. So a record is written from its
@@ -10,6 +10,8 @@ the body alone, and a record whose properties are still missing would pass for w
 
 import struct
 from typing import Final
+
+from kourou.protocol.hashes import crc32
 
 _FIXED: Final = {(born, store): struct.Struct(f">iiiqqiq{born}sq{store}siqi") for born in (8, 20) for store in (8, 20)}
 _HEAD: Final = struct.Struct(">ii")
@@ -60,6 +62,15 @@ def write_record(
     view[at + _HEAD.size + fixed.size : at + size] = b"".join(
         (body, count, topic, len(properties).to_bytes(2), properties)
     )
+
+
+def body_crc(body: bytes) -> int:
+    """What a record has for the CRC of its body."""
+    return crc32(body)
+
+
+def has_zero(data: bytes) -> bool:
+    return 0 in data
 
 
 def publish(view: memoryview, at: int, size: int, magic: int) -> None:

@@ -2,7 +2,9 @@
 
 import errno
 import threading
+import zlib
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -100,6 +102,15 @@ def test_a_host_is_of_either_kind() -> None:
     odd.born_host = b"123"
     with pytest.raises(IllegalMessageError, match="born host of 3 bytes"):
         new_log().check(odd, b"orders")
+
+
+def test_every_body_has_its_crc() -> None:
+    """Compiled, the CRC is made in pieces of 64, 16, 8 and 1."""
+    log, random = new_log(), Random(7)
+    for size in [*range(300), 1024, 4095, 7000]:
+        body = random.randbytes(size)
+        at = log.append(message(body), b"orders", b"", 0, 1)
+        assert int.from_bytes(log.read(at + 8, 4)) == zlib.crc32(body) & 0x7FFFFFFF, f"a body of {size} bytes"
 
 
 def test_bytes_of_another_log_over_segments() -> None:

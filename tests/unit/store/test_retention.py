@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kourou.protocol.hosts import encode_host
@@ -168,6 +168,7 @@ def test_a_request_holds_for_some_rounds_and_forces_nothing() -> None:
     assert [decide(retention, 100, 1).remove for _ in range(REQUESTED_ROUNDS)] == [1] * (REQUESTED_ROUNDS - 1) + [0]
 
 
+@settings(deadline=None)
 @given(
     ages=st.lists(st.floats(0, 200), max_size=12),
     used=st.floats(0, 1),
