@@ -8,7 +8,7 @@ import typer
 
 from kourou import _backend
 from kourou._version import __version__
-from kourou.cli import admin, messages
+from kourou.cli import admin, messages, pipelines_commands
 from kourou.cli import store as store_commands
 from kourou.cli.doctor import doctor
 from kourou.cli.running import LogLevel, run
@@ -21,6 +21,7 @@ app = typer.Typer(
 )
 app.add_typer(store_commands.app, name="store")
 app.add_typer(admin.app, name="admin")
+app.add_typer(pipelines_commands.app, name="pipeline")
 app.command()(messages.send)
 app.command()(messages.tail)
 app.command()(doctor)

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from kourou.spark.pipelines.report import RunReport
     from kourou.spark.pipelines.running import Runner
 
-app = typer.Typer(help="Jobs for Spark: archive, replay, dead letters, SQL. Needs kourou[spark].", no_args_is_help=True)
+app = typer.Typer(
+    help="Jobs for Spark: archive, replay, dead letters, SQL. They need the extra spark.", no_args_is_help=True
+)
 
 Namesrv = Annotated[
     str | None,

@@ -75,10 +75,15 @@ class Written(msgspec.Struct):
     """The offsets that were written; only where nobody knows them beforehand."""
 
 
+def topic_folder(topic: str) -> str:
+    """As Hive, and all who read its tables, write a value in a path."""
+    return f"topic={quote(topic, safe='')}"
+
+
 def partition(topic: str, hour: int) -> str:
-    """The folder of a topic and hour, as Hive and all who read its tables name it."""
+    """The folder of a topic and hour."""
     moment = datetime.fromtimestamp(hour * 3600, UTC)
-    return f"topic={quote(topic, safe='')}/date={moment:%Y-%m-%d}/hour={moment:%H}"
+    return f"{topic_folder(topic)}/date={moment:%Y-%m-%d}/hour={moment:%H}"
 
 
 class PartitionedFiles:

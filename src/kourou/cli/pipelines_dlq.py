@@ -1,0 +1,93 @@
+"""`kourou pipeline dlq triage` and `dlq redrive`: dead letters."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kourou.cli.pipelines import (
+    Conf,
+    DryRun,
+    Html,
+    JsonOutput,
+    Key,
+    Master,
+    Namesrv,
+    Since,
+    SourceOptions,
+    Until,
+    Where,
+    execute,
+    source_options,
+)
+
+if TYPE_CHECKING:
+    from kourou.spark.pipelines.report import RunReport
+    from kourou.spark.pipelines.running import Runner
+
+app = typer.Typer(help="Dead letters: what there is, and back with them.", no_args_is_help=True)
+
+
+@app.command()
+def triage(
+    groups: Annotated[list[str] | None, typer.Argument(metavar="[GROUP]...", help="Groups (default: all).")] = None,
+    namesrv: Namesrv = None,
+    by: Annotated[
+        str | None, typer.Option(metavar="PROPERTY", help="Tell them apart by this property, too: an exception, say.")
+    ] = None,
+    since: Since = None,
+    until: Until = None,
+    key: Key = None,
+    where: Where = None,
+    sample: Annotated[int, typer.Option(min=0, metavar="N", help="Show so many of the newest.")] = 10,
+    option: SourceOptions = None,
+    master: Master = None,
+    conf: Conf = None,
+    as_json: JsonOutput = False,
+    html: Html = None,
+) -> None:
+    """Count the dead letters of groups: by topic, tags and how often they were consumed; how old; some of them."""
+    options = source_options(namesrv, option)
+
+    def job(runner: "Runner") -> "RunReport":
+        from kourou.spark.pipelines.choosing import choice
+        from kourou.spark.pipelines.dlq import triage
+
+        chosen = choice(since=since, until=until, keys=key or (), where=where)
+        return triage(groups or (), by=by, chosen=chosen, sample=sample, options=options, runner=runner)
+
+    execute(job, master=master, conf=conf, as_json=as_json, html=html)
+
+
+@app.command()
+def redrive(
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="The group whose dead letters they are.")],
+    state: Annotated[
+        str, typer.Option(metavar="DIR", help="Remembers what was redriven; the same for all runs of a group.")
+    ],
+    to: Annotated[
+        str, typer.Option(metavar="WHERE", help="origin, retry (this group alone sees them again), or a topic.")
+    ] = "origin",
+    namesrv: Namesrv = None,
+    since: Since = None,
+    until: Until = None,
+    key: Key = None,
+    where: Where = None,
+    rate: Annotated[float | None, typer.Option(metavar="N", help="Messages per second at most.")] = None,
+    dry_run: DryRun = False,
+    option: SourceOptions = None,
+    master: Master = None,
+    conf: Conf = None,
+    as_json: JsonOutput = False,
+    html: Html = None,
+) -> None:
+    """Send dead letters again. What was redriven once is not redriven by another run."""
+    options = source_options(namesrv, option)
+
+    def job(runner: "Runner") -> "RunReport":
+        from kourou.spark.pipelines.choosing import choice
+        from kourou.spark.pipelines.dlq import redrive
+
+        chosen = choice(since=since, until=until, keys=key or (), where=where)
+        return redrive(group, state, to=to, chosen=chosen, rate=rate, dry_run=dry_run, options=options, runner=runner)
+
+    execute(job, master=master, conf=conf, as_json=as_json, html=html)

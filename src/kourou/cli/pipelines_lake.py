@@ -1,0 +1,132 @@
+"""`kourou pipeline archive`, `archive-store` and `replay`: into a lake, and out of it."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kourou.cli.messages import parse_span
+from kourou.cli.pipelines import (
+    Conf,
+    DryRun,
+    Every,
+    Html,
+    JsonOutput,
+    Key,
+    Master,
+    Namesrv,
+    Once,
+    Since,
+    SourceOptions,
+    Until,
+    Where,
+    execute,
+    pairs,
+    source_options,
+)
+
+if TYPE_CHECKING:
+    from kourou.spark.pipelines.report import RunReport
+    from kourou.spark.pipelines.running import Runner
+
+LakeFolder = Annotated[str, typer.Argument(metavar="LAKE", help="A folder, or a place such as s3://bucket/lake.")]
+
+
+def archive(
+    topics: Annotated[str, typer.Argument(metavar="TOPICS", help="Topics, separated by commas.")],
+    lake: LakeFolder,
+    namesrv: Namesrv = None,
+    pattern: Annotated[bool, typer.Option("--pattern", help="TOPICS is a regular expression for whole names.")] = False,
+    once: Once = True,
+    every: Every = "60s",
+    batch_rows: Annotated[int, typer.Option(min=1, metavar="N", help="Messages of a batch at most.")] = 2_000_000,
+    group: Annotated[str | None, typer.Option(help="Tell brokers how far it is, as this group.")] = None,
+    option: SourceOptions = None,
+    master: Master = None,
+    conf: Conf = None,
+    as_json: JsonOutput = False,
+    html: Html = None,
+) -> None:
+    """Topics into Parquet files by topic, date and hour, each message exactly once. Goes on where it was."""
+    options = {**source_options(namesrv, option), **({"group": group} if group else {})}
+    every_s = parse_span(every, "--every")
+
+    def job(runner: "Runner") -> "RunReport":
+        from kourou.spark.pipelines.archive import archive
+
+        return archive(
+            topics,
+            lake,
+            pattern=pattern,
+            once=once,
+            every_s=every_s,
+            batch_rows=batch_rows,
+            options=options,
+            runner=runner,
+        )
+
+    execute(job, master=master, conf=conf, as_json=as_json, html=html)
+
+
+def archive_store(
+    store: Annotated[str, typer.Argument(metavar="DIR", help="A store's root, or its commitlog folder.")],
+    lake: LakeFolder,
+    broker: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The broker's name: files don't know it, and archive does.")
+    ] = None,
+    topics: Annotated[
+        str | None, typer.Option(metavar="TOPICS", help="Only these (default: all but the system's).")
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--option", metavar="KEY=VALUE", help="An option of format rocketmq-store, such as onCorrupt=skip."
+        ),
+    ] = None,
+    master: Master = None,
+    conf: Conf = None,
+    as_json: JsonOutput = False,
+    html: Html = None,
+) -> None:
+    """The files of a store into the same lake, without asking the broker. Goes on where it was."""
+    options = pairs(option, "--option")
+
+    def job(runner: "Runner") -> "RunReport":
+        from kourou.spark.pipelines.archive_store import archive_store
+
+        return archive_store(store, lake, broker=broker, topics=topics, options=options, runner=runner)
+
+    execute(job, master=master, conf=conf, as_json=as_json, html=html)
+
+
+def replay(
+    lake: LakeFolder,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where to.")],
+    namesrv: Namesrv = None,
+    source: Annotated[
+        str | None, typer.Option(metavar="TOPIC", help="Which topic of the lake, if it has several.")
+    ] = None,
+    since: Since = None,
+    until: Until = None,
+    key: Key = None,
+    where: Where = None,
+    rate: Annotated[float | None, typer.Option(metavar="N", help="Messages per second at most.")] = None,
+    dry_run: DryRun = False,
+    option: SourceOptions = None,
+    master: Master = None,
+    conf: Conf = None,
+    as_json: JsonOutput = False,
+    html: Html = None,
+) -> None:
+    """Send messages of a lake to a topic, in the order of their queues, marked as replayed."""
+    options = pairs(option, "--option") if dry_run else source_options(namesrv, option)
+
+    def job(runner: "Runner") -> "RunReport":
+        from kourou.spark.pipelines.choosing import choice
+        from kourou.spark.pipelines.replay import replay
+
+        chosen = choice(since=since, until=until, keys=key or (), where=where)
+        return replay(
+            lake, topic, source=source, chosen=chosen, rate=rate, dry_run=dry_run, options=options, runner=runner
+        )
+
+    execute(job, master=master, conf=conf, as_json=as_json, html=html)

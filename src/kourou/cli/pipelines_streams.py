@@ -1,0 +1,115 @@
+"""`kourou pipeline transform` and `dedup`: topic to topic, with a checkpoint."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kourou.cli.messages import parse_span
+from kourou.cli.pipelines import (
+    Conf,
+    Every,
+    Html,
+    JsonOutput,
+    Master,
+    Namesrv,
+    Once,
+    SourceOptions,
+    execute,
+    source_options,
+)
+
+if TYPE_CHECKING:
+    from kourou.spark.pipelines.report import RunReport
+    from kourou.spark.pipelines.running import Runner
+
+Topics = Annotated[str, typer.Argument(metavar="TOPICS", help="Topics, separated by commas.")]
+Target = Annotated[str, typer.Argument(metavar="TARGET", help="The topic to send to.")]
+Checkpoint = Annotated[
+    str, typer.Option(metavar="DIR", help="Where it notes how far it is; one for each pipeline, for ever.")
+]
+
+
+def transform(
+    topics: Topics,
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="The topic to send to; - for those in column topic.")],
+    checkpoint: Checkpoint,
+    sql: Annotated[
+        str | None, typer.Option(metavar="SQL", help="SELECT … FROM messages; it needs a column body.")
+    ] = None,
+    sql_file: Annotated[Path | None, typer.Option(metavar="FILE", help="The SQL stands in a file.")] = None,
+    namesrv: Namesrv = None,
+    once: Once = True,
+    every: Every = "10s",
+    watermark: Annotated[
+        str | None, typer.Option(metavar="TIME", help="For windows: how late messages may be, '10 minutes'.")
+    ] = None,
+    output_mode: Annotated[str, typer.Option(metavar="MODE", help="append, update or complete.")] = "append",
+    option: SourceOptions = None,
+    master: Master = None,
+    conf: Conf = None,
+    as_json: JsonOutput = False,
+    html: Html = None,
+) -> None:
+    """Send what SQL makes of a topic's messages to another topic."""
+    options, every_s = source_options(namesrv, option), parse_span(every, "--every")
+    if (sql is None) == (sql_file is None):
+        raise typer.BadParameter("what to do? --sql or --sql-file")
+    try:
+        text = sql or (sql_file.read_text() if sql_file is not None else "")
+    except OSError as error:
+        raise typer.BadParameter(f"--sql-file {sql_file}: {error.strerror}") from None
+
+    def job(runner: "Runner") -> "RunReport":
+        from kourou.spark.pipelines.transform import transform
+
+        return transform(
+            text,
+            topics,
+            None if target == "-" else target,
+            checkpoint=checkpoint,
+            once=once,
+            every_s=every_s,
+            watermark=watermark,
+            output_mode=output_mode,
+            options=options,
+            runner=runner,
+        )
+
+    execute(job, master=master, conf=conf, as_json=as_json, html=html)
+
+
+def dedup(
+    topics: Topics,
+    target: Target,
+    checkpoint: Checkpoint,
+    by: Annotated[str, typer.Option(metavar="KEY", help="unique_key, keys, or SQL over a message.")] = "unique_key",
+    window: Annotated[str, typer.Option(metavar="TIME", help="How long keys are remembered at least.")] = "1 hour",
+    namesrv: Namesrv = None,
+    once: Once = True,
+    every: Every = "10s",
+    option: SourceOptions = None,
+    master: Master = None,
+    conf: Conf = None,
+    as_json: JsonOutput = False,
+    html: Html = None,
+) -> None:
+    """Send a topic's messages to another topic, without those whose key was there already."""
+    options, every_s = source_options(namesrv, option), parse_span(every, "--every")
+
+    def job(runner: "Runner") -> "RunReport":
+        from kourou.spark.pipelines.dedup import dedup
+
+        return dedup(
+            topics,
+            target,
+            checkpoint=checkpoint,
+            by=by,
+            window=window,
+            once=once,
+            every_s=every_s,
+            options=options,
+            runner=runner,
+        )
+
+    execute(job, master=master, conf=conf, as_json=as_json, html=html)

@@ -1,0 +1,86 @@
+"""Which messages are meant: by store time, by key, by SQL."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from kourou.protocol.properties import KEY_SEPARATOR
+from kourou.spark.errors import OptionError
+from kourou.spark.options import Options
+from kourou.spark.pipelines.running import explain
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """What all of these allow; without any, everything."""
+
+    from_ms: int | None = None
+    to_ms: int | None = None
+    """Store time; the end is exclusive."""
+    keys: tuple[str, ...] = ()
+    """One of these is among the keys of a message, or its unique key."""
+    where: str | None = None
+    """Spark's SQL, over the columns of the row schema."""
+
+    @property
+    def is_all(self) -> bool:
+        return self == Choice()
+
+    def apply(self, frame: "DataFrame") -> "DataFrame":
+        """The rows that are meant. Raises OptionError for SQL that Spark does not take."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        for bound, is_start in ((self.from_ms, True), (self.to_ms, False)):
+            if bound is not None:
+                moment = F.timestamp_millis(F.lit(bound))
+                frame = frame.where(
+                    frame["store_timestamp"] >= moment if is_start else frame["store_timestamp"] < moment
+                )
+        if self.keys:
+            frame = frame.where(_has_key(frame, self.keys))
+        if self.where is not None:
+            from pyspark.errors import PySparkException
+
+            try:
+                frame = frame.where(self.where)
+                frame.schema  # noqa: B018  # Spark looks at the SQL here
+            except PySparkException as error:
+                raise OptionError(f"where {self.where!r}: {explain(error)}") from None
+        return frame
+
+
+def _has_key(frame: "DataFrame", keys: Sequence[str]) -> "Column":
+    from pyspark.sql import functions as F  # noqa: N812
+
+    wanted = F.array(*(F.lit(key) for key in keys))
+    among = F.arrays_overlap(F.split(frame["keys"], KEY_SEPARATOR), wanted)
+    return F.coalesce(among, F.lit(False)) | F.coalesce(frame["unique_key"].isin(*keys), F.lit(False))
+
+
+def choice(
+    *, since: str | None = None, until: str | None = None, keys: Sequence[str] = (), where: str | None = None
+) -> Choice:
+    """As people write it: times as ms since 1970, or ISO 8601 in UTC unless a zone is given. Raises OptionError."""
+    given = {name: text for name, text in (("from", since), ("to", until)) if text is not None}
+    options = Options(given, ("from", "to"))
+    chosen = Choice(from_ms=options.time_ms("from"), to_ms=options.time_ms("to"), keys=tuple(keys), where=where)
+    if chosen.from_ms is not None and chosen.to_ms is not None and chosen.from_ms > chosen.to_ms:
+        raise OptionError("the time from which is later than the time to which")
+    return chosen
+
+
+def text_of(body: Any, length: int = 60) -> str:
+    """The beginning of a body, for a table."""
+    text = bytes(body or b"")[: length * 4].decode("utf-8", "replace")
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def iso(moment: Any) -> str | None:
+    """A timestamp that Spark gave, whose sessions here are in UTC."""
+    if not isinstance(moment, datetime):
+        return None
+    return moment.replace(tzinfo=UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,100 @@
+"""Topic to topic, without the messages that were there already.
+
+    dedup("orders", "orders-once", by="keys", window="1 hour", namesrv=…, checkpoint="/data/checkpoints/once")
+
+The first message of a key passes, the others are dropped for as long as the key is remembered: at least `window`
+behind the first, counted in the time of this pipeline, at most twice that. By the pipeline's time and not by the
+messages': a message is then never too late, and none is dropped that is not a duplicate of one that passed, however
+unevenly queues are read. A backlog that is read in one go is compared as a whole. A message without a key passes.
+
+What passes keeps the order of its queue. The keys are in the checkpoint, in RocksDB.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kourou.spark.errors import OptionError
+from kourou.spark.pipelines.report import RunReport
+from kourou.spark.pipelines.running import Runner, explain
+from kourou.spark.pipelines.sending import by_queue
+from kourou.spark.pipelines.streams import flow, read_stream, send_stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+JOB: Final = "dedup"
+_KEY: Final = "__key"
+_SEEN: Final = "__seen"
+_STATE: Final = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    )
+}
+
+
+def dedup(
+    topics: str,
+    target: str,
+    *,
+    checkpoint: str | Path,
+    by: str = "unique_key",
+    window: str = "1 hour",
+    namesrv: str | None = None,
+    once: bool = True,
+    every_s: float = 10.0,
+    options: Mapping[str, str] | None = None,
+    runner: Runner | None = None,
+) -> RunReport:
+    """`by` is unique_key, keys, or SQL over a message, such as "get_json_object(string(body), '$.id')".
+
+    Raises PipelineError.
+    """
+    wanted = flow(
+        topics=topics,
+        target=target,
+        checkpoint=checkpoint,
+        namesrv=namesrv,
+        once=once,
+        every_s=every_s,
+        options=options,
+    )
+    with (runner or Runner()).run(JOB, by=by, window=window, **wanted.asked()) as run:
+        first = first_of_key(read_stream(run, wanted), by, window)
+        tasks = max(run.spark.sparkContext.defaultParallelism, 1)
+        with _state_settings(run.spark, tasks):
+            send_stream(run, first, wanted, prepare=lambda batch: by_queue(batch, tasks), is_ordered=True)
+        run.report.skip("duplicates", run.report.read.rows - run.report.written.rows)
+    return run.report
+
+
+def first_of_key(frame: "DataFrame", by: str, window: str) -> "DataFrame":
+    """Raises OptionError for a key or a window that Spark does not take."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as F  # noqa: N812
+
+    own = F.concat_ws("/", F.lit("\0"), "topic", "broker", "queue_id", "queue_offset")
+    try:
+        key = F.coalesce(F.nullif(F.expr(by).cast("string"), F.lit("")), own)
+        marked = frame.withColumn(_KEY, key).withColumn(_SEEN, F.current_timestamp())
+        return marked.withWatermark(_SEEN, window).dropDuplicatesWithinWatermark([_KEY]).drop(_KEY, _SEEN)
+    except PySparkException as error:
+        raise OptionError(f"by {by!r}, window {window!r}: {explain(error)}") from None
+
+
+@contextmanager
+def _state_settings(spark: "SparkSession", tasks: int) -> Iterator[None]:
+    """RocksDB, and as many parts of it as tasks run at a time; Spark's 200 are for others. A checkpoint keeps both."""
+    settings = {**_STATE, "spark.sql.shuffle.partitions": str(tasks)}
+    before = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)

@@ -1,0 +1,385 @@
+"""Dead letters: what is in %DLQ% topics, and back with them to where they can be consumed.
+
+    triage(["billing"], namesrv=…)
+    redrive("billing", "/data/redriven", namesrv=…, chosen=choice(where="properties['amount'] > 100"))
+
+A dead letter keeps the topic that it was sent to in RETRY_TOPIC. Redriving sends it there again, or to %RETRY% of the
+group, where no other group sees it, or to a topic of one's choice; with its unique key, and marked: REDRIVE_ID names
+the run, REDRIVE_FROM is where the dead letter stands. What was redriven is remembered in a folder, by the offset of
+the dead letter, so that another run leaves it out. At least once: a run that dies between sending and remembering
+sends that batch again, with the same keys."""
+
+import itertools
+import json
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kourou.protocol.message import MessageQueue
+from kourou.protocol.properties import Property
+from kourou.spark.cluster import Cluster, Route
+from kourou.spark.errors import OptionError
+from kourou.spark.options import Options
+from kourou.spark.pipelines.choosing import Choice, iso, text_of
+from kourou.spark.pipelines.folders import open_folder
+from kourou.spark.pipelines.intervals import missing
+from kourou.spark.pipelines.intervals import size as size_of
+from kourou.spark.pipelines.ledger import Commit, Ledger, from_nested_done, to_nested_done
+from kourou.spark.pipelines.progress import BatchProgress
+from kourou.spark.pipelines.report import Cell, Chart, RunReport, Table, span_text
+from kourou.spark.pipelines.running import Run, Runner
+from kourou.spark.pipelines.sending import (
+    RETRY_COLUMN,
+    Sending,
+    Shipment,
+    by_queue,
+    check_rate,
+    send_frame,
+    sink_options,
+    tasks_for,
+)
+from kourou.spark.reading_settings import ACCESS_OPTIONS, read_access
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+DLQ: Final = "%DLQ%"
+RETRY: Final = "%RETRY%"
+MARK: Final = "REDRIVE"
+STATE: Final = "redriven"
+BATCH_ROWS: Final = 20_000
+SAMPLE: Final = 10
+KINDS_MAX: Final = 1000
+"""Rows of the table of a triage; the most frequent ones."""
+
+ORIGIN: Final = "origin"
+TO_RETRY: Final = "retry"
+
+_AGES: Final = (("< 1 h", 3600), ("< 1 day", 86400), ("< 1 week", 7 * 86400), ("older", 2**62))
+
+
+# ── Triage ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def triage(
+    groups: Sequence[str] = (),
+    *,
+    namesrv: str | None = None,
+    by: str | None = None,
+    chosen: Choice | None = None,
+    sample: int = SAMPLE,
+    options: Mapping[str, str] | None = None,
+    runner: Runner | None = None,
+) -> RunReport:
+    """What dead letters the groups have, or all groups: how many of which kind, how old, and some of them.
+
+    Kinds are told apart by group, topic, tags and how often they were consumed, and with `by` also by a property, such
+    as one in which consumers note the exception. Raises PipelineError.
+    """
+    chosen, options = chosen or Choice(), _access(namesrv, options)
+    with (runner or Runner()).run("dlq triage", groups=", ".join(groups) or "all", by=by, where=chosen.where) as run:
+        topics = _dead_topics(_cluster(options), groups, run.report)
+        if topics:
+            frame = chosen.apply(_letters(run, topics, options)).persist()
+            try:
+                _tell(run, frame, by, sample)
+            finally:
+                frame.unpersist()
+    return run.report
+
+
+def _dead_topics(cluster: Cluster, groups: Sequence[str], report: RunReport) -> list[str]:
+    there = cluster.topics(f"{DLQ}.*")
+    wanted = [f"{DLQ}{group.removeprefix(DLQ)}" for group in groups] or there
+    report.notes += [f"group {name.removeprefix(DLQ)} has no dead letters" for name in wanted if name not in there]
+    found = []
+    for name in wanted:
+        if name not in there:
+            continue
+        if cluster.route(name, fresh=True).readable:
+            found.append(name)
+        else:
+            report.notes.append(f"{name} may not be read: give it the permission to (updateTopicPerm -p 6)")
+    return found
+
+
+def _letters(run: Run, topics: Sequence[str], options: Mapping[str, str]) -> "DataFrame":
+    reader = run.spark.read.format("rocketmq").options(**options)
+    return reader.option("topics", ",".join(topics)).load()
+
+
+def _origin() -> "Column":
+    """The topic that a dead letter was sent to."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    told = F.col("properties")[Property.DLQ_ORIGIN_TOPIC]
+    return F.coalesce(F.col("properties")[Property.RETRY_TOPIC], F.when(~told.startswith(RETRY), told))
+
+
+def _tell(run: Run, frame: "DataFrame", by: str | None, sample: int) -> None:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    began, now = time.monotonic(), datetime.now(UTC).replace(tzinfo=None)
+    age_s = F.unix_timestamp(F.lit(now)) - F.unix_timestamp(F.col("store_timestamp"))
+    kinds = {
+        "group": F.expr(f"substring(topic, {len(DLQ) + 1})"),
+        "origin": _origin(),
+        "tags": F.col("tags"),
+        "times": F.col("reconsume_times"),
+        "what": F.lit(None) if by is None else F.col("properties")[by],
+    }
+    counted = (
+        frame.groupBy(*(column.alias(name) for name, column in kinds.items()))
+        .agg(
+            F.count("*").alias("rows"),
+            F.sum("store_size").alias("bytes"),
+            F.min("store_timestamp").alias("oldest"),
+            F.max("store_timestamp").alias("newest"),
+            *(F.count_if((age_s >= low) & (age_s < high)).alias(f"age{at}") for at, (low, high) in enumerate(_spans())),
+        )
+        .orderBy(F.desc("rows"), "group", "origin")
+        .limit(KINDS_MAX)
+        .collect()
+    )
+    report = run.report
+    report.tables.append(_kinds_table(counted, by, now))
+    if sample:
+        report.tables.append(_sample_table(frame, sample))
+    report.charts += _charts(counted)
+    rows, size = sum(row.rows for row in counted), sum(row.bytes for row in counted)
+    run.batch(BatchProgress(batch=0, rows=rows, bytes=size, written=0, seconds=time.monotonic() - began))
+
+
+def _spans() -> list[tuple[int, int]]:
+    bounds = [-(2**62), *(high for _, high in _AGES)]
+    return list(itertools.pairwise(bounds))
+
+
+def _kinds_table(counted: Sequence[Any], by: str | None, now: datetime) -> Table:
+    columns = [
+        "group",
+        "topic",
+        "tags",
+        "consumed",
+        *([] if by is None else [by]),
+        "letters",
+        "oldest",
+        "age",
+        "newest",
+    ]
+    rows: list[list[Cell]] = []
+    for row in counted:
+        what = [] if by is None else [row.what]
+        age = span_text((now - row.oldest).total_seconds())
+        rows.append(
+            [row.group, row.origin, row.tags, row.times, *what, row.rows, iso(row.oldest), age, iso(row.newest)]
+        )
+    return Table("Dead letters", columns, rows)
+
+
+def _sample_table(frame: "DataFrame", count: int) -> Table:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    newest = frame.withColumn("origin", _origin()).orderBy(F.desc("store_timestamp")).limit(count).collect()
+    return Table(
+        "The newest",
+        ["letter", "topic", "stored", "tags", "keys", "body"],
+        [
+            [
+                f"{r.topic.removeprefix(DLQ)}/{r.broker}/{r.queue_id}/{r.queue_offset}",
+                r.origin,
+                iso(r.store_timestamp),
+                r.tags,
+                r.keys,
+                text_of(r.body),
+            ]
+            for r in newest
+        ],
+    )
+
+
+def _charts(counted: Sequence[Any]) -> list[Chart]:
+    if not counted:
+        return []
+    by_topic: dict[str, float] = {}
+    for row in counted:
+        name = f"{row.group}: {row.origin or '?'}"
+        by_topic[name] = by_topic.get(name, 0) + row.rows
+    ages: list[float | None] = [float(sum(row[f"age{at}"] for row in counted)) for at in range(len(_AGES))]
+    names = [name for name, _ in _AGES]
+    return [
+        Chart(title="Letters by topic", kind="bars", x=list(by_topic), series={"letters": list(by_topic.values())}),
+        Chart(title="Letters by age", kind="bars", x=names, series={"letters": ages}),
+    ]
+
+
+# ── Redriving ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def redrive(
+    group: str,
+    state: str | Path,
+    *,
+    namesrv: str | None = None,
+    to: str = ORIGIN,
+    chosen: Choice | None = None,
+    rate: float | None = None,
+    dry_run: bool = False,
+    batch_rows: int = BATCH_ROWS,
+    options: Mapping[str, str] | None = None,
+    runner: Runner | None = None,
+) -> RunReport:
+    """Send dead letters of a group to the topic that they come from (`to="origin"`), to the group's retry topic
+    (`"retry"`), or to a topic with another name. `state` is the folder that remembers. Raises PipelineError.
+    """
+    chosen, options = chosen or Choice(), _access(namesrv, options)
+    asked = {"group": group, "to": to, "state": str(state), "where": chosen.where, "rate": rate}
+    with (runner or Runner()).run("dlq redrive", **asked, dry_run=dry_run) as run:
+        cluster = _cluster(options)
+        topics = _dead_topics(cluster, [group], run.report)
+        if topics:
+            folder = open_folder(state)
+            try:
+                with folder.lock(f"{STATE}/run.lock", wait=False):
+                    ledger = Ledger(folder, STATE)
+                    ledger.load()
+                    job = _Redrive(run, ledger, cluster, topics[0], to, chosen, options)
+                    job.work(rate, batch_rows, dry_run=dry_run)
+            except BlockingIOError:
+                raise OptionError(f"another run redrives with {folder.url} at present") from None
+    return run.report
+
+
+class _Redrive:
+    """The batches of one run."""
+
+    def __init__(
+        self,
+        run: Run,
+        ledger: Ledger,
+        cluster: Cluster,
+        topic: str,
+        to: str,
+        chosen: Choice,
+        options: Mapping[str, str],
+    ) -> None:
+        self._run = run
+        self._ledger = ledger
+        self._cluster = cluster
+        self._topic = topic
+        self._group = topic.removeprefix(DLQ)
+        self._to = to
+        self._chosen = chosen
+        self._options = options
+        self._id = uuid.uuid4().hex
+
+    def work(self, rate: float | None, batch_rows: int, *, dry_run: bool) -> None:
+        run, report = self._run, self._run.report
+        report.settings["redrive_id"] = self._id
+        if self._to not in (ORIGIN, TO_RETRY):
+            self._cluster.route(self._to)
+        route = self._cluster.route(self._topic, fresh=True)
+        left = self._left(route)
+        known = sum(size_of(intervals) for intervals in self._ledger.done.values())
+        total = sum(end - start for _, start, end in left)
+        tasks = tasks_for(run, rate)
+        counts: dict[str, int] = {}
+        for number, (queue, start, end) in enumerate(_pieces(left, batch_rows)):
+            if run.is_stopping:
+                break
+            began = time.monotonic()
+            total -= end - start
+            frame = self._frame(queue, start, end)
+            if dry_run:
+                self._count(frame, counts)
+                sent = Shipment(rows=end - start)
+            else:
+                sent = self._send(frame, queue, tasks, check_rate(rate, tasks))
+            run.batch(
+                BatchProgress(
+                    batch=number,
+                    rows=end - start,
+                    bytes=sent.bytes,
+                    written=sent.sent,
+                    seconds=time.monotonic() - began,
+                    lag=total,
+                )
+            )
+        report.skip("redriven before", known)
+        if dry_run:
+            rows: list[list[Cell]] = [[topic, count] for topic, count in sorted(counts.items())]
+            report.tables.append(Table("Would be redriven", ["to", "letters"], rows))
+            report.skip("dry run", sum(counts.values()))
+        chosen = sum(counts.values()) if dry_run else report.written.rows
+        report.skip("not chosen, or without a topic to go to", report.read.rows - chosen)
+
+    def _left(self, route: Route) -> list[tuple[MessageQueue, int, int]]:
+        """What was not redriven yet, of each queue."""
+        starts, ends = self._cluster.starts(route.readable), self._cluster.ends(route.readable)
+        return [
+            (queue, start, end)
+            for queue in route.readable
+            for start, end in missing(starts[queue], ends[queue], self._ledger.done.get(queue, ()))
+        ]
+
+    def _frame(self, queue: MessageQueue, start: int, end: int) -> "DataFrame":
+        """Letters as they are to be sent: `topic` is where they go, `from_topic` where they are."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        place = {queue.topic: {queue.broker_name: [queue.queue_id]}}
+        reader = self._run.spark.read.format("rocketmq").options(**self._options)
+        frame = (
+            reader.option("assign", json.dumps(place))
+            .option("startingOffsets", _offsets(queue, start))
+            .option("endingOffsets", _offsets(queue, end))
+            .load()
+        )
+        frame = self._chosen.apply(frame).withColumn("from_topic", F.col("topic"))
+        if self._to == ORIGIN:
+            return frame.withColumn("topic", _origin()).where(F.col("topic").isNotNull())
+        if self._to == TO_RETRY:
+            frame = frame.withColumn(RETRY_COLUMN, _origin()).where(F.col(RETRY_COLUMN).isNotNull())
+            return frame.withColumn("topic", F.lit(f"{RETRY}{self._group}"))
+        return frame.withColumn("topic", F.lit(self._to))
+
+    def _count(self, frame: "DataFrame", counts: dict[str, int]) -> None:
+        for row in frame.groupBy("topic").count().collect():
+            counts[row.topic] = counts.get(row.topic, 0) + row["count"]
+
+    def _send(self, frame: "DataFrame", queue: MessageQueue, tasks: int, rate: float | None) -> Shipment:
+        sending = Sending(
+            settings=sink_options(None, None, self._options),
+            write_id=self._id,
+            mark=MARK,
+            mark_id=self._id,
+            is_ordered=True,
+            rate=rate,
+            is_remembered=True,
+        )
+        sent = send_frame(by_queue(frame, tasks), sending)
+        done = from_nested_done(sent.done)
+        if done.keys() - {queue}:
+            raise AssertionError(f"{queue} was read, and {done.keys()} came")
+        if done:
+            at = datetime.now(UTC).isoformat(timespec="milliseconds")
+            self._ledger.commit(Commit(job="redrive", run=self._id, at=at, done=to_nested_done(done)))
+        return sent
+
+
+def _pieces(left: Sequence[tuple[MessageQueue, int, int]], size_max: int) -> list[tuple[MessageQueue, int, int]]:
+    return [(queue, at, min(at + size_max, end)) for queue, start, end in left for at in range(start, end, size_max)]
+
+
+def _offsets(queue: MessageQueue, offset: int) -> str:
+    return json.dumps({queue.topic: {queue.broker_name: {str(queue.queue_id): offset}}})
+
+
+def _access(namesrv: str | None, options: Mapping[str, str] | None) -> dict[str, str]:
+    return {**(options or {}), **({"namesrv": namesrv} if namesrv else {})}
+
+
+def _cluster(options: Mapping[str, str]) -> Cluster:
+    return Cluster(*read_access(Options(options, ACCESS_OPTIONS)))

@@ -1,0 +1,199 @@
+"""A lake -> a topic: messages as they were, in the order of their queues, marked as what they are.
+
+    replay("/data/lake", "orders-again", namesrv=…, chosen=choice(since="2026-01-31T12:00", keys=["42"]))
+
+A replayed message has its body, tags, keys, unique key and properties, and two more: REPLAY_ID names the run, and
+REPLAY_FROM is topic/broker/queue/offset of the original. Consumers that saw the original can tell.
+
+At least once: hour after hour of the lake is sent; a run that dies says how far it came, and what it had sent of its
+last hour is sent again by the next, with the same unique keys. Messages of one queue go to one queue, in order."""
+
+import time
+import uuid
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
+
+from kourou.spark.errors import OptionError
+from kourou.spark.pipelines.choosing import Choice, iso, text_of
+from kourou.spark.pipelines.folders import Folder, open_folder
+from kourou.spark.pipelines.lake import read_lake
+from kourou.spark.pipelines.parquet_files import topic_folder
+from kourou.spark.pipelines.progress import BatchProgress
+from kourou.spark.pipelines.report import RunReport, Table, time_text
+from kourou.spark.pipelines.running import Run, Runner
+from kourou.spark.pipelines.sending import (
+    Sending,
+    by_queue,
+    check_rate,
+    check_target,
+    send_frame,
+    sink_options,
+    tasks_for,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+JOB: Final = "replay"
+MARK: Final = "REPLAY"
+SAMPLE: Final = 10
+
+Hour = tuple[str, int]
+"""Date and hour, as folders have them."""
+
+
+def replay(
+    lake: str | Path,
+    topic: str,
+    *,
+    namesrv: str | None = None,
+    source: str | None = None,
+    chosen: Choice | None = None,
+    rate: float | None = None,
+    dry_run: bool = False,
+    options: Mapping[str, str] | None = None,
+    runner: Runner | None = None,
+) -> RunReport:
+    """Send what is chosen of a lake's topic `source` to `topic`, at most `rate` messages a second.
+
+    `source` may be left out if the lake has one topic. With `dry_run` nothing is sent, and the report says what would
+    be. `options` are those of the sink. Raises PipelineError.
+    """
+    chosen = chosen or Choice()
+    asked = {"lake": str(lake), "topic": topic, "source": source, "where": chosen.where, "rate": rate}
+    with (runner or Runner()).run(JOB, **asked, dry_run=dry_run) as run:
+        folder = open_folder(lake)
+        source = _source(folder, source)
+        frame = read_lake(run.spark, folder.url).where(_is_topic(source))
+        frame = chosen.apply(frame)
+        hours = [hour for hour in hours_of(folder, source) if is_within(hour, chosen)]
+        if dry_run:
+            _describe(run, frame)
+        else:
+            _send(run, frame, hours, namesrv, topic, rate, options or {})
+    return run.report
+
+
+def _source(folder: Folder, source: str | None) -> str:
+    topics = topics_of(folder)
+    if source is None and len(topics) == 1:
+        return topics[0]
+    if not topics:
+        raise OptionError(f"there is no lake at {folder.url}")
+    if source is None:
+        raise OptionError(f"which topic of the lake? {', '.join(topics)}")
+    if source not in topics:
+        raise OptionError(f"the lake has no topic {source}: there are {', '.join(topics)}")
+    return source
+
+
+def topics_of(folder: Folder) -> list[str]:
+    return [unquote(name.removeprefix("topic=")) for name in folder.names("") if name.startswith("topic=")]
+
+
+def hours_of(folder: Folder, topic: str) -> list[Hour]:
+    """The hours that a lake has of a topic, in order."""
+    below = topic_folder(topic)
+    return [
+        (date.removeprefix("date="), int(hour.removeprefix("hour=")))
+        for date in folder.names(below)
+        if date.startswith("date=")
+        for hour in folder.names(f"{below}/{date}")
+        if hour.startswith("hour=")
+    ]
+
+
+def is_within(hour: Hour, chosen: Choice) -> bool:
+    """May an hour have messages of the time that is chosen?"""
+    begin_ms = datetime.fromisoformat(hour[0]).replace(tzinfo=UTC, hour=hour[1]).timestamp() * 1000
+    if chosen.from_ms is not None and begin_ms + 3_600_000 <= chosen.from_ms:
+        return False
+    return chosen.to_ms is None or begin_ms < chosen.to_ms
+
+
+def _is_topic(topic: str) -> "Column":
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.col("topic") == topic
+
+
+def _describe(run: Run, frame: "DataFrame") -> None:
+    """What would be sent, and some of it."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    began = time.monotonic()
+    counts = (
+        frame.groupBy("topic", "broker", "queue_id")
+        .agg(
+            F.count("*").alias("rows"),
+            F.sum("store_size").alias("bytes"),
+            F.min("queue_offset").alias("first"),
+            F.max("queue_offset").alias("last"),
+            F.min("store_timestamp").alias("begin"),
+            F.max("store_timestamp").alias("end"),
+        )
+        .orderBy("topic", "broker", "queue_id")
+        .collect()
+    )
+    report = run.report
+    report.tables.append(
+        Table(
+            "Would be sent",
+            ["topic", "broker", "queue", "messages", "first offset", "last offset", "from", "to"],
+            [[r.topic, r.broker, r.queue_id, r.rows, r.first, r.last, iso(r.begin), iso(r.end)] for r in counts],
+        )
+    )
+    sample = frame.orderBy("store_timestamp").limit(SAMPLE).collect()
+    report.tables.append(
+        Table(
+            "The first of them",
+            ["queue", "offset", "stored", "tags", "keys", "body"],
+            [[r.queue_id, r.queue_offset, iso(r.store_timestamp), r.tags, r.keys, text_of(r.body)] for r in sample],
+        )
+    )
+    rows, size = sum(r.rows for r in counts), sum(r.bytes for r in counts)
+    run.batch(BatchProgress(batch=0, rows=rows, bytes=size, written=0, seconds=time.monotonic() - began))
+    report.skip("dry run", rows)
+
+
+def _send(
+    run: Run,
+    frame: "DataFrame",
+    hours: list[Hour],
+    namesrv: str | None,
+    topic: str,
+    rate: float | None,
+    options: Mapping[str, str],
+) -> None:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    settings = sink_options(namesrv, topic, options)
+    check_target(frame.drop("date", "hour"), settings)
+    tasks = tasks_for(run, rate)
+    replay_id = uuid.uuid4().hex
+    run.report.settings["replay_id"] = replay_id
+    sending = Sending(
+        settings=settings,
+        write_id=replay_id,
+        mark=MARK,
+        mark_id=replay_id,
+        is_ordered=True,
+        rate=check_rate(rate, tasks),
+    )
+    for number, (date, hour) in enumerate(hours):
+        if run.is_stopping:
+            run.report.notes.append(f"sent is what was stored before {date}T{hour:02d}:00Z: go on with --from that")
+            break
+        began = time.monotonic()
+        part = frame.where((F.col("date") == F.to_date(F.lit(date))) & (F.col("hour") == hour)).drop("date", "hour")
+        sent = send_frame(by_queue(part, tasks), sending)
+        if sent.newest_us is not None:
+            run.report.to_time = time_text(sent.newest_us / 1000)
+        run.batch(
+            BatchProgress(
+                batch=number, rows=sent.rows, bytes=sent.bytes, written=sent.sent, seconds=time.monotonic() - began
+            )
+        )
