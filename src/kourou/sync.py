@@ -21,22 +21,22 @@ from typing import Any, TypeVar
 
 from kourou.client import (
     Batch,
+    Client as AsyncClient,
     ClientSettings,
     ClosedError,
+    Consumer as AsyncConsumer,
     ConsumerSettings,
+    Delivery as AsyncDelivery,
+    LitePullConsumer as AsyncLitePullConsumer,
+    Message as Message,
     MessageQueue,
     ProducerSettings,
+    PullConsumer as AsyncPullConsumer,
     SendResult,
     TlsSettings,
+    Transaction as AsyncTransaction,
+    connect as connect_async,
 )
-from kourou.client import Client as AsyncClient
-from kourou.client import Consumer as AsyncConsumer
-from kourou.client import Delivery as AsyncDelivery
-from kourou.client import LitePullConsumer as AsyncLitePullConsumer
-from kourou.client import Message as Message
-from kourou.client import PullConsumer as AsyncPullConsumer
-from kourou.client import Transaction as AsyncTransaction
-from kourou.client import connect as connect_async
 from kourou.client.client import Topics
 from kourou.client.delivery import settle_failure
 from kourou.client.listening import Listening as AsyncListening

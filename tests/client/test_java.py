@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.interop.clients import Client as JavaClient
-from tests.interop.clients import Kind
+from tests.interop.clients import Client as JavaClient, Kind
 from tests.interop.worlds import needed
 
 from kourou.client import Client, Delivery, Message

@@ -1,7 +1,6 @@
 """Client parts against simple models: what is held, how queues are shared, batches, properties."""
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from kourou.client.balance import Averagely, AveragelyByCircle, ConsistentHash, NearbyRoom, Strategy
 from kourou.client.held import Held

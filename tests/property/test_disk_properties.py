@@ -6,8 +6,7 @@ from pathlib import Path
 from random import Random
 from typing import TypeVar
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from kourou.protocol.bodies import TopicConfig, TopicConfigSerializeWrapper
 from kourou.store.checkpoint import Checkpoint

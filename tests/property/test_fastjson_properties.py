@@ -4,8 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from kourou.protocol import bodies, fastjson
 from kourou.protocol.errors import BodyError

@@ -10,13 +10,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from tests.property.lane_worlds import Twins
 
 from kourou.broker import lane
-from kourou.protocol import bodies, frame, headers
-from kourou.protocol import properties as _properties
+from kourou.protocol import bodies, frame, headers, properties as _properties
 from kourou.protocol.codes import RequestCode
 from kourou.protocol.command import Command
 from kourou.protocol.frame import Decoder

@@ -6,8 +6,7 @@ from pathlib import Path
 from random import Random
 from typing import Literal
 
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from kourou.protocol.hashes import index_hash
 from kourou.store.consume_queue import BLANK_SIZE, ENTRY_SIZE, Boundary, ConsumeQueue, Put

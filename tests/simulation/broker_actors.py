@@ -10,8 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kourou.protocol import bodies, headers
-from kourou.protocol import properties as _properties
+from kourou.protocol import bodies, headers, properties as _properties
 from kourou.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from kourou.protocol.command import Command
 from kourou.protocol.message import MessageQueue

@@ -130,7 +130,3 @@ class Keeping:
     @property
     def is_settled(self) -> bool:
         return not self._dirty and not any(table.writing for table in self._tables.values())
-
-    @property
-    def has_waiters(self) -> bool:
-        return any(table.waiters for table in self._tables.values())

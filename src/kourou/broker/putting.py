@@ -18,8 +18,7 @@ import msgspec
 from kourou.broker.events import Outbox, Peer, Refused, ReplyFrames
 from kourou.broker.names import SCHEDULE_TOPIC
 from kourou.broker.settings import BrokerSettings
-from kourou.protocol import frame
-from kourou.protocol import properties as _properties
+from kourou.protocol import frame, properties as _properties
 from kourou.protocol.codes import TRANSACTION_MASK, ResponseCode, SysFlag
 from kourou.protocol.command import Command
 from kourou.protocol.errors import LocalProtocolError

@@ -20,8 +20,7 @@ from kourou.broker.putting import Puts
 from kourou.broker.send import Send
 from kourou.broker.settings import BrokerSettings
 from kourou.broker.stats import Stats
-from kourou.protocol import headers
-from kourou.protocol import properties as _properties
+from kourou.protocol import headers, properties as _properties
 from kourou.protocol.codes import COMPRESSION_MASK, RequestCode, ResponseCode, SysFlag
 from kourou.protocol.command import Command
 from kourou.protocol.errors import LocalProtocolError

@@ -17,9 +17,7 @@ from kourou.broker.queue_locks import QueueLocks
 from kourou.broker.settings import BrokerSettings, Role
 from kourou.broker.stats import Stats
 from kourou.broker.topics import Topics
-from kourou.protocol import batch as _batch
-from kourou.protocol import headers
-from kourou.protocol import properties as _properties
+from kourou.protocol import batch as _batch, headers, properties as _properties
 from kourou.protocol.bodies import TopicConfig
 from kourou.protocol.codes import RequestCode, ResponseCode, SysFlag, TopicSysFlag, Version
 from kourou.protocol.command import Command

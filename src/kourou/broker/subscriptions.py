@@ -5,8 +5,6 @@ The broker knows hashes of tags alone; consumers compare the text.
 Java: FilterAPI, ExpressionMessageFilter.
 """
 
-from functools import lru_cache
-
 from kourou.protocol.bodies import SubscriptionData
 from kourou.protocol.hashes import java_hash
 
@@ -35,12 +33,6 @@ def build(topic: str, text: str | None, expression_type: str | None) -> Subscrip
     return SubscriptionData(
         topic=topic, sub_string=text, tags_set=tags, code_set=[java_hash(tag) for tag in dict.fromkeys(tags)]
     )
-
-
-@lru_cache(maxsize=4096)
-def codes_of_text(text: str) -> frozenset[int]:
-    """Hashes of the tags in `a || b`."""
-    return frozenset(java_hash(tag) for word in text.split("||") if (tag := word.strip()))
 
 
 def codes(subscription: SubscriptionData) -> frozenset[int] | None:

@@ -33,7 +33,7 @@ class Topics:
         self.version = kept.data_version if kept is not None else DataVersion()
         self.table: dict[str, TopicConfig] = {}
         self.system: set[str] = {
-            names.AUTO_CREATE_TOPIC,
+            names.DEFAULT_TOPIC,
             names.SCHEDULE_TOPIC,
             names.BENCHMARK_TOPIC,
             names.HALF_TOPIC,
@@ -42,7 +42,7 @@ class Topics:
             names.TRANSACTION_CHECK_TOPIC,
             names.SELF_TEST_TOPIC,
             names.OFFSET_MOVED_TOPIC,
-            names.ROCKSDB_OFFSET_TOPIC,
+            names.CHECKPOINT_TOPIC,
         }
         self.changed: set[str] = set()  # since the last registration
         self._auto_created = 0
@@ -58,7 +58,7 @@ class Topics:
         settings = self._settings
         yield _topic(names.SELF_TEST_TOPIC, 1)
         if settings.auto_create_topics:
-            yield _topic(names.AUTO_CREATE_TOPIC, settings.default_topic_queues, READ | WRITE | INHERIT)
+            yield _topic(names.DEFAULT_TOPIC, settings.default_topic_queues, READ | WRITE | INHERIT)
         yield _topic(names.BENCHMARK_TOPIC, 1024)
         yield _topic(settings.cluster, 16, INHERIT | (READ | WRITE if settings.cluster_topic else 0))
         yield _topic(settings.name, 1, INHERIT | (READ | WRITE if settings.broker_topic else 0))
@@ -123,7 +123,7 @@ class Topics:
         model = self.table.get(default_topic)
         if model is None:
             return None
-        if default_topic == names.AUTO_CREATE_TOPIC and not self._settings.auto_create_topics:
+        if default_topic == names.DEFAULT_TOPIC and not self._settings.auto_create_topics:
             return None
         if not model.perm & INHERIT:
             return None

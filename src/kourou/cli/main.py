@@ -8,8 +8,7 @@ import typer
 
 from kourou import _backend
 from kourou._version import __version__
-from kourou.cli import admin, messages, pipelines_commands
-from kourou.cli import store as store_commands
+from kourou.cli import admin, messages, pipelines_commands, store as store_commands
 from kourou.cli.doctor import doctor
 from kourou.cli.running import LogLevel, run
 

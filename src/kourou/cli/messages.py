@@ -25,7 +25,6 @@ TAIL_GROUP = "TOOLS_CONSUMER"
 POLL_SECONDS = 15.0
 ROUTE_SECONDS = 30.0
 RETRY_SECONDS = 1.0
-LINES_AT_ONCE = 1000
 
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}

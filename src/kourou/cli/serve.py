@@ -7,9 +7,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from kourou.broker.properties import Configuration, ProcessSettings, PropertyError, configure, is_property
-from kourou.broker.properties import unknown_keys as broker_unknown_keys
-from kourou.broker.properties import unused_keys as broker_unused_keys
+from kourou.broker.properties import (
+    Configuration,
+    ProcessSettings,
+    PropertyError,
+    configure,
+    is_property,
+    unknown_keys as broker_unknown_keys,
+    unused_keys as broker_unused_keys,
+)
 from kourou.broker.settings import BrokerSettings, Role
 from kourou.nameserver.settings import (
     SettingError,

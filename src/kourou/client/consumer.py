@@ -27,8 +27,7 @@ from kourou.client.assigned import Assigned
 from kourou.client.delivery import Delivery, delivered_topic
 from kourou.client.errors import ClosedError, NoBrokerError, NoRouteError
 from kourou.client.filters import SQL, subscription
-from kourou.client.identity import DEFAULT_INSTANCE
-from kourou.client.identity import client_id as make_client_id
+from kourou.client.identity import DEFAULT_INSTANCE, client_id as make_client_id
 from kourou.client.offsets import BrokerOffsets, FileOffsets, OffsetStore, offset_path
 from kourou.client.pulling import Pull, Pulled, PullStatus, pull
 from kourou.client.rebalancing import Rebalancer

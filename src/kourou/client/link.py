@@ -10,9 +10,9 @@ ended, so that the next request opens a new one. Nothing else would notice a mac
 import asyncio
 from heapq import heappop, heappush
 
-from kourou.net.client import CONNECT_TIMEOUT
+from kourou.net.client import CONNECT_TIMEOUT, connect_as
 from kourou.net.connection import Connection, Handler
-from kourou.net.errors import ConnectFailedError, ConnectionLostError, RequestTimedOutError, TooManyRequestsError
+from kourou.net.errors import ConnectionLostError, RequestTimedOutError, TooManyRequestsError
 from kourou.net.limits import Budget, Limits
 from kourou.net.tls import TlsLayer, TlsSettings
 from kourou.protocol import frame
@@ -149,20 +149,4 @@ async def open_link(
     timeout: float = CONNECT_TIMEOUT,
 ) -> Link:
     """A connection to `host:port`, in TLS when its settings are given. Raises ConnectFailedError."""
-    loop = asyncio.get_running_loop()
-    if "\0" in host:
-        raise ConnectFailedError(f"no connection to {host!r}:{port}: no name")
-    try:
-        layer = None if tls is None else TlsLayer(tls.client_context, server_side=False, server_hostname=host)
-        async with asyncio.timeout(timeout):
-            _, link = await loop.create_connection(lambda: Link(handler, limits, layer), host, port)
-            try:
-                await link.tls_established()
-            except BaseException:
-                link.close()
-                raise
-    except TimeoutError:
-        raise ConnectFailedError(f"no connection to {host}:{port} in {timeout:g} s") from None
-    except (OSError, OverflowError, ValueError, ConnectionLostError) as error:
-        raise ConnectFailedError(f"no connection to {host}:{port}: {error}") from error
-    return link
+    return await connect_as(lambda layer: Link(handler, limits, layer), host, port, tls, timeout)

@@ -8,55 +8,35 @@ A namespace keeps the topics and groups of one application apart from another's 
 `wrap` adds it on the way to a broker, `unwrap` takes it off again. Java: NamespaceUtil, TopicValidator, Validators.
 """
 
-import re
 from functools import lru_cache
 from typing import Final
 
 from kourou.client.errors import InvalidNameError
-
-RETRY_PREFIX: Final = "%RETRY%"
-DEAD_LETTER_PREFIX: Final = "%DLQ%"
-NAMESPACE_SEPARATOR: Final = "%"
-SYSTEM_PREFIX: Final = "rmq_sys_"
-SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
-
-DEFAULT_TOPIC: Final = "TBW102"
-"""The topic whose settings a broker gives to topics that it creates on their first message."""
-
-TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
-
-TOPIC_LENGTH_MAX: Final = 127
-GROUP_LENGTH_MAX: Final = 120
-SYSTEM_TOPIC_LENGTH_MAX: Final = 255
-
-_NOT_TO_BE_SENT: Final = frozenset(
-    {
-        "SCHEDULE_TOPIC_XXXX",
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
-    }
+from kourou.protocol.system_names import (
+    BENCHMARK_TOPIC,
+    CHECKPOINT_TOPIC,
+    DEAD_LETTER_PREFIX as DEAD_LETTER_PREFIX,
+    DEFAULT_TOPIC as DEFAULT_TOPIC,
+    GROUP_LENGTH_MAX,
+    NOT_FOR_SENDING,
+    RETRY_PREFIX as RETRY_PREFIX,
+    RETRY_TOPIC_LENGTH_MAX,
+    SYSTEM_GROUP_PREFIX,
+    SYSTEM_PREFIX,
+    TOPIC_LENGTH_MAX,
+    TRACE_TOPIC as TRACE_TOPIC,
+    dead_letter_topic as dead_letter_topic,
+    is_allowed,
+    retry_topic as retry_topic,
 )
-SYSTEM_TOPICS: Final = _NOT_TO_BE_SENT | {DEFAULT_TOPIC, "BenchmarkTest", TRACE_TOPIC, "CHECKPOINT_TOPIC"}
+
+NAMESPACE_SEPARATOR: Final = "%"
+SYSTEM_TOPICS: Final = NOT_FOR_SENDING | {DEFAULT_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC, CHECKPOINT_TOPIC}
 SYSTEM_GROUPS: Final = frozenset(
     {"DEFAULT_CONSUMER", "DEFAULT_PRODUCER", "TOOLS_CONSUMER", "SCHEDULE_CONSUMER", "FILTERSRV_CONSUMER"}
     | {"__MONITOR_CONSUMER", "CLIENT_INNER_PRODUCER", "SELF_TEST_P_GROUP", "SELF_TEST_C_GROUP"}
     | {"CID_ONS-HTTP-PROXY", "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_ONSAPI_PULL"}
 )
-
-_LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+").fullmatch
-
-
-def retry_topic(group: str) -> str:
-    """Where messages wait that a consumer of the group failed on."""
-    return RETRY_PREFIX + group
-
-
-def dead_letter_topic(group: str) -> str:
-    """Where messages end that consumers of the group failed on too often."""
-    return DEAD_LETTER_PREFIX + group
 
 
 def is_system_topic(topic: str) -> bool:
@@ -71,7 +51,7 @@ def check_topic(topic: str) -> None:
     """Raises InvalidNameError for a name that no broker takes."""
     _check("topic", topic)
     is_groups = topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
-    limit = SYSTEM_TOPIC_LENGTH_MAX if is_groups else TOPIC_LENGTH_MAX
+    limit = RETRY_TOPIC_LENGTH_MAX if is_groups else TOPIC_LENGTH_MAX
     if len(topic) > limit:
         raise InvalidNameError(f"topic {topic[:40]!r}… has {len(topic)} characters; {limit} are allowed")
 
@@ -80,7 +60,7 @@ def check_topic(topic: str) -> None:
 def check_sendable(topic: str) -> None:
     """Raises InvalidNameError for a topic that takes no messages from clients."""
     check_topic(topic)
-    if topic in _NOT_TO_BE_SENT:
+    if topic in NOT_FOR_SENDING:
         raise InvalidNameError(f"topic {topic!r} belongs to the broker: clients may not send to it")
 
 
@@ -96,7 +76,7 @@ def check_group(group: str) -> None:
 def _check(what: str, name: str) -> None:
     if not name or not name.strip():
         raise InvalidNameError(f"a {what} needs a name")
-    if not _LEGAL(name):
+    if not is_allowed(name):
         raise InvalidNameError(f"{what} {name[:80]!r} holds other characters than letters, digits, % | _ and -")
 
 

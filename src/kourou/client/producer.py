@@ -24,8 +24,7 @@ from kourou.client import naming
 from kourou.client.errors import ClosedError, InvalidMessageError, NoBrokerError, NoRouteError
 from kourou.client.faults import Faults
 from kourou.client.gate import Gate
-from kourou.client.outgoing import Draft, Message, draft_batches
-from kourou.client.outgoing import draft as make_draft
+from kourou.client.outgoing import Draft, Message, draft as make_draft, draft_batches
 from kourou.client.results import STORED_CODES, SendManyError, SendResult, SendStatus, send_result
 from kourou.client.routes import Route
 from kourou.client.session import Session

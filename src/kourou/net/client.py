@@ -1,6 +1,8 @@
 """Connections that we open."""
 
 import asyncio
+from collections.abc import Callable
+from typing import TypeVar
 
 from kourou.net.connection import Connection, Handler, NoRequests
 from kourou.net.errors import ConnectFailedError, ConnectionLostError
@@ -8,6 +10,8 @@ from kourou.net.limits import Budget, Limits
 from kourou.net.tls import TlsLayer, TlsSettings
 
 CONNECT_TIMEOUT = 3.0
+
+ConnectionT = TypeVar("ConnectionT", bound=Connection)
 
 
 async def connect(
@@ -21,18 +25,24 @@ async def connect(
 ) -> Connection:
     """A connection to `host:port`, in TLS when its settings are given. Raises ConnectFailedError."""
     limits = limits or Limits()
-    loop = asyncio.get_running_loop()
 
+    def make(layer: TlsLayer | None) -> Connection:
+        return Connection(handler or NoRequests(), limits, Budget(limits.buffered), tls_layer=layer)
+
+    return await connect_as(make, host, port, tls, timeout)
+
+
+async def connect_as(
+    make: Callable[[TlsLayer | None], ConnectionT], host: str, port: int, tls: TlsSettings | None, timeout: float
+) -> ConnectionT:
+    """The same with a connection of one's own kind."""
+    loop = asyncio.get_running_loop()
     if "\0" in host:
         raise ConnectFailedError(f"no connection to {host!r}:{port}: no name")
     try:
         layer = None if tls is None else TlsLayer(tls.client_context, server_side=False, server_hostname=host)
-
-        def make() -> Connection:
-            return Connection(handler or NoRequests(), limits, Budget(limits.buffered), tls_layer=layer)
-
         async with asyncio.timeout(timeout):
-            _, connection = await loop.create_connection(make, host, port)
+            _, connection = await loop.create_connection(lambda: make(layer), host, port)
             try:
                 await connection.tls_established()
             except BaseException:

@@ -18,8 +18,7 @@ from typing import Final
 
 import msgspec
 
-from kourou.protocol import layout
-from kourou.protocol import properties as _properties
+from kourou.protocol import layout, properties as _properties
 from kourou.protocol.codes import SysFlag
 from kourou.protocol.errors import BodyError, LocalProtocolError
 from kourou.protocol.hashes import crc32, java_hash

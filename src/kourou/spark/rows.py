@@ -273,9 +273,9 @@ def make_rows(
     """The compiled twin where there is one, the plain one otherwise."""
     kind: type[RowBuilder] = Rows
     try:
-        from kourou.spark._rows import CompiledRows
+        from kourou.spark import _rows
 
-        kind = CompiledRows
+        kind = _rows.CompiledRows
     except ImportError:
         pass
     return kind(  # type: ignore[call-arg]

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from kourou.protocol import bodies, headers
-from kourou.protocol import properties as _properties
+from kourou.protocol import bodies, headers, properties as _properties
 from kourou.protocol.codes import PullSysFlag, RequestCode, Version
 from kourou.protocol.command import Command
 from kourou.protocol.message import MessageQueue

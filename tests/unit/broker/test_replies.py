@@ -8,8 +8,7 @@ from tests.unit.broker.asking import BORN_MS, heartbeat, messages, ok, request, 
 
 from kourou.broker import replies
 from kourou.broker.settings import BrokerSettings
-from kourou.protocol import headers
-from kourou.protocol import properties as _properties
+from kourou.protocol import headers, properties as _properties
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command
 from kourou.store.settings import FlushMode

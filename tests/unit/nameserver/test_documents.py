@@ -1,7 +1,6 @@
 """Documents: what is staged is seen when it is safe, in order, or not at all."""
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from kourou.nameserver.documents import Document
 

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from kourou.nameserver import machine as machine_module
-from kourou.nameserver import routes as routes_module
+from kourou.nameserver import machine as machine_module, routes as routes_module
 from kourou.nameserver.machine import Asked, Gone, NameServer, Reply
 from kourou.nameserver.settings import Settings
 from kourou.protocol.codes import RequestCode, ResponseCode

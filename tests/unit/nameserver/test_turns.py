@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from kourou.nameserver import backlog as backlog_module
-from kourou.nameserver import registration
-from kourou.nameserver import routes as routes_module
+from kourou.nameserver import backlog as backlog_module, registration, routes as routes_module
 from kourou.nameserver.machine import Asked, Effect, Gone, NameServer, Reply, Turn
 from kourou.nameserver.settings import Settings
 from kourou.protocol.codes import RequestCode, ResponseCode

@@ -1,8 +1,7 @@
 """Java's .properties text: the rules of java.util.Properties, and texts that survive both ways."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from kourou.protocol import conf_text
 from kourou.protocol.errors import BodyError, ProtocolError

@@ -10,8 +10,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from kourou.protocol.hosts import encode_host
 from kourou.protocol.record import decode_record, encode_record

@@ -25,8 +25,7 @@ from msgspec import ValidationError, convert
 
 from kourou.protocol.codes import RequestCode
 from kourou.protocol.errors import HeaderError
-from kourou.protocol.java import Int32 as Int32
-from kourou.protocol.java import Int64 as Int64
+from kourou.protocol.java import Int32 as Int32, Int64 as Int64
 
 SHOWN_VALUE_CHARS = 40
 """How much of a wrong value an error message repeats: the peer chose it, and it may be long."""
