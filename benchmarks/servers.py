@@ -129,6 +129,7 @@ def start_apache_broker(home: Path, flush: str) -> Server:
     try:
         process.wait_until("Apache's broker", lambda: "boot success" in process.said() or None, START_S)
     except BaseException:
+        process.kill()
         name_server.stop()
         raise
     return Server("apache", name_server.version, process, name_server.address, name_server.process)

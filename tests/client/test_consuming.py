@@ -154,12 +154,16 @@ async def test_a_dead_letter_at_once(mq: Client, name: str) -> None:
 async def test_listeners_run_side_by_side(mq: Client, name: str) -> None:
     await mq.send_many(name, [b"x"] * 10)
     running, most, done = 0, 0, 0
+    all_there = asyncio.Event()
 
     async def listener(message: Delivery) -> None:
         nonlocal running, most, done
         running += 1
         most = max(most, running)
-        await asyncio.sleep(0.1)
+        if running == 4:
+            all_there.set()
+        await all_there.wait()
+        await asyncio.sleep(0)
         running -= 1
         done += 1
 
@@ -283,8 +287,8 @@ async def test_broadcasting_gives_everyone_everything(world: World, name: str, t
 async def test_a_new_group_may_begin_at_the_end_or_at_a_time(mq: Client, name: str, collect: Collect) -> None:
     await mq.admin.topics.create(name, queues=1)
     await mq.send(name, b"old")
-    middle = time.time() + 0.5
-    await asyncio.sleep(1)
+    middle = time.time() + 0.05
+    await eventually(lambda: time.time() > middle + 0.05)
     await mq.send(name, b"new")
     (got,) = await collect(name, 1, start="timestamp", start_at=middle)
     assert got.body == b"new"
@@ -356,9 +360,8 @@ async def test_too_much_held_pauses_pulling(mq: Client, name: str) -> None:
     async with mq.consume(name, group=name, start="first", queue_messages=50) as consumer, asyncio.timeout(30):
         held = consumer.queues[MessageQueue(name, consumer.assignment[0].broker_name, 0)].held
         await eventually(lambda: held.count > 50)
-        await asyncio.sleep(0.3)
-        assert held.count <= 50 + 32
         for _ in range(300):
+            assert held.count <= 50 + 32
             (await anext(consumer)).ack()
         assert held.count == 0
 

@@ -251,12 +251,12 @@ async def test_close_waits_for_sends(own: Embedded) -> None:
 
 
 async def test_close_lets_listeners_finish(own: Embedded) -> None:
-    finished = []
+    finished: list[bytes] = []
     begun = asyncio.Event()
 
     async def listener(message: Delivery) -> None:
         begun.set()
-        await asyncio.sleep(0.3)
+        await eventually(lambda: mq._closing is not None)
         finished.append(message.body)
 
     async with connect(own.namesrv, settings=PATIENT) as mq:

@@ -1,14 +1,13 @@
 """Consumers that ask for messages themselves: lite pull and pull."""
 
-import asyncio
 import time
 
 import pytest
 
-from kourou.client import Client, ClientError, ClientSettings, Message, connect
+from kourou.client import Client, ClientError, Message, connect
 from kourou.client.pulling import PullStatus
 
-from .conftest import World
+from .conftest import PATIENT, World
 
 
 async def test_lite_pull_shares_polls_and_commits(mq: Client, name: str) -> None:
@@ -73,10 +72,11 @@ async def test_pulling_by_hand(mq: Client, name: str) -> None:
 
 
 async def test_brokers_of_topics_that_are_pulled_are_kept(world: World, name: str) -> None:
-    async with connect(world.namesrv, settings=ClientSettings(route_interval=0.1, request_timeout=20)) as mq:
+    async with connect(world.namesrv, settings=PATIENT) as mq:
         await mq.admin.topics.create(name, queues=1)
         puller = mq.pull(group=name)
         (queue,) = await puller.queues(name)
         assert await puller.max_offset(queue) == 0
-        await asyncio.sleep(0.5)
+        for _ in range(3):
+            await mq.session._refresh_routes()
         assert await puller.max_offset(queue) == 0

@@ -5,6 +5,7 @@ consumption, held pulls, send-back, commits. What a client keeps in memory it fo
 that counts afterwards is what the broker knows.
 """
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -31,7 +32,7 @@ LOCK_MS = 20_000
 HOLD_MS = 5_000
 
 
-class Actor:
+class Actor(ABC):
     """A client and its connection."""
 
     def __init__(self, run: "BrokerRun", name: str) -> None:
@@ -49,9 +50,11 @@ class Actor:
 
     def connected(self) -> None:
         """A connection is there, and nothing is known of what was before."""
+        self._waiting.clear()
 
+    @abstractmethod
     def act(self) -> None:
-        raise NotImplementedError
+        """What it does in its turn."""
 
     def lost(self) -> None:
         """The connection is gone, by accident or with the broker."""
