@@ -1,0 +1,75 @@
+"""A broker that asks who one is: Apache's, with access control on."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+
+import pytest
+from tests.interop.processes import wait_for
+from tests.interop.servers import ApacheBroker, ApacheNameServer
+from tests.interop.worlds import needed
+
+from kourou.client import Credentials, connect
+from kourou.protocol.errors import NoPermissionError
+
+from .conftest import PATIENT
+
+pytestmark = [pytest.mark.interop, pytest.mark.slow]
+
+ME = Credentials("rocketmq", "12345678")
+SETTINGS = {
+    "authenticationEnabled": "true",
+    "authenticationProvider": "org.apache.rocketmq.auth.authentication.provider.DefaultAuthenticationProvider",
+    "authenticationMetadataProvider": (
+        "org.apache.rocketmq.auth.authentication.provider.LocalAuthenticationMetadataProvider"
+    ),
+    "initAuthenticationUser": '{"username":"rocketmq","password":"12345678"}',
+    "innerClientAuthenticationCredentials": '{"accessKey":"rocketmq","secretKey":"12345678"}',
+}
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The name server of a guarded broker."""
+    home = tmp_path_factory.mktemp("guarded")
+    with ExitStack() as at_end:
+        with needed():
+            name_server = ApacheNameServer(home / "namesrv")
+            at_end.callback(name_server.kill)
+            broker = ApacheBroker(home / "broker", "broker-a", name_server.address, SETTINGS)
+            at_end.callback(broker.kill)
+            broker.wait_ready()
+            wait_for("the registration of the broker", lambda: _is_registered(name_server.address), 60)
+        yield name_server.address
+
+
+def _is_registered(namesrv: str) -> bool:
+    async def look() -> bool:
+        async with connect(namesrv) as mq:
+            return bool((await mq.admin.brokers.cluster()).broker_addr_table)
+
+    return asyncio.run(look())
+
+
+async def test_who_signs_is_served(guarded: str, name: str) -> None:
+    async with connect(guarded, settings=replace(PATIENT, credentials=ME)) as mq:
+        await mq.admin.topics.create(name, queues=1)
+        sent = await mq.send(name, b"mine", tag="paid", keys=["k"])
+        await mq.send_batch(name, [b"a", b"b"])
+        async with mq.consume(name, group=name, start="first") as consumer:
+            found = []
+            for _ in range(3):
+                message = await consumer.next(30)
+                assert message is not None
+                message.ack()
+                found.append(message.body)
+        assert sorted(found) == [b"a", b"b", b"mine"]
+        assert sent.is_safe
+
+
+@pytest.mark.parametrize("credentials", [None, Credentials("rocketmq", "wrong"), Credentials("stranger", "12345678")])
+async def test_others_are_refused_with_the_reason(guarded: str, name: str, credentials: Credentials | None) -> None:
+    async with connect(guarded, settings=replace(PATIENT, credentials=credentials)) as mq:
+        with pytest.raises(NoPermissionError, match=r"(?i)user|signature"):
+            await mq.send("guarded", b"not mine")
