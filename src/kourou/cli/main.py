@@ -8,22 +8,16 @@ import typer
 
 from kourou import _backend
 from kourou._version import __version__
-from kourou.cli import admin, messages, pipelines_commands, store as store_commands
-from kourou.cli.doctor import doctor
+from kourou.cli.lazy import LazyGroup, promise
 from kourou.cli.running import LogLevel, run
 
 app = typer.Typer(
     name="kourou",
+    cls=LazyGroup,
     help="A RocketMQ-compatible message broker in Python.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-app.add_typer(store_commands.app, name="store")
-app.add_typer(admin.app, name="admin")
-app.add_typer(pipelines_commands.app, name="pipeline")
-app.command()(messages.send)
-app.command()(messages.tail)
-app.command()(doctor)
 
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", "-c", metavar="FILE", help="Properties file with Apache's names.")
@@ -96,6 +90,32 @@ def run_all(
     from kourou.cli import serve
 
     run(lambda: serve.run_all(host, namesrv_port, port, store, config, assign or [], ready_file), log_level)
+
+
+promise(app, "send", "kourou.cli.messages", "send", "Send a message, or many.")
+promise(app, "tail", "kourou.cli.messages", "tail", "Show messages as they come, without being a consumer.")
+promise(
+    app,
+    "admin",
+    "kourou.cli.admin",
+    "app",
+    "Look after brokers, topics, groups and messages, with the names and flags of mqadmin.",
+)
+promise(
+    app,
+    "doctor",
+    "kourou.cli.doctor",
+    "doctor",
+    "Check addresses, ports, advertised IPs, disk, clock and versions, and say what to change.",
+)
+promise(app, "store", "kourou.cli.store", "app", "Look at the files of a store: ours or Apache's, in use or not.")
+promise(
+    app,
+    "pipeline",
+    "kourou.cli.pipelines_commands",
+    "app",
+    "Jobs for Spark: archive, replay, dead letters, SQL. They need the extra spark.",
+)
 
 
 def main() -> None:

@@ -7,8 +7,12 @@ import sys
 import time
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
 from kourou._version import __version__
+from kourou.cli.lazy import LazyGroup
+from kourou.cli.main import app
 
 
 def kourou(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -65,3 +69,24 @@ def test_mistakes_are_told_with_the_usage(words: list[str]) -> None:
     assert done.returncode == 2
     assert "Usage" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", sorted(LazyGroup.promised))
+def test_promised_commands_are_what_they_were_said_to_be(name: str) -> None:
+    """The list of commands has a text of its own, for it does not load them; the command must say the same."""
+    listed = typer.main.get_group(app).commands[name]
+    done = CliRunner().invoke(app, [name, "--help"])
+    assert done.exit_code == 0
+    assert listed.help is not None
+    assert " ".join(listed.help.split()) in " ".join(done.stdout.replace("│", " ").split())
+
+
+def test_completion_knows_the_options_of_promised_commands() -> None:
+    words = {"_KOUROU_COMPLETE": "complete_bash", "COMP_WORDS": "kourou admin topicL", "COMP_CWORD": "2"}
+    done = subprocess.run(
+        [sys.executable, "-c", "from kourou.cli.main import app; app(prog_name='kourou')"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **words},
+    )
+    assert "topicList" in done.stdout, done
