@@ -1,6 +1,6 @@
 """The verbs of `kourou pipeline`, each with its name."""
 
-from kourou.cli import pipelines_dlq, pipelines_lake, pipelines_streams
+from kourou.cli import pipelines_dlq, pipelines_lake, pipelines_stats, pipelines_streams
 from kourou.cli.pipelines import app
 
 app.command()(pipelines_lake.archive)
@@ -9,5 +9,7 @@ app.command()(pipelines_lake.replay)
 app.add_typer(pipelines_dlq.app, name="dlq")
 app.command()(pipelines_streams.transform)
 app.command()(pipelines_streams.dedup)
+app.add_typer(pipelines_stats.stats_app, name="stats")
+app.add_typer(pipelines_stats.trace_app, name="trace")
 
 __all__ = ["app"]

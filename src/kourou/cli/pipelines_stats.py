@@ -1,0 +1,121 @@
+"""`kourou pipeline stats` and `kourou pipeline trace`: what goes on, for people and programs."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kourou.cli.pipelines import (
+    Conf,
+    Html,
+    JsonOutput,
+    Key,
+    Master,
+    Namesrv,
+    Since,
+    SourceOptions,
+    Until,
+    Where,
+    execute,
+    pairs,
+    source_options,
+)
+
+if TYPE_CHECKING:
+    from kourou.spark.pipelines.report import RunReport
+    from kourou.spark.pipelines.running import Runner
+
+stats_app = typer.Typer(help="What goes through topics, and how far groups are behind.", no_args_is_help=True)
+trace_app = typer.Typer(help="What clients say in the trace topic.", no_args_is_help=True)
+
+Pattern = Annotated[bool, typer.Option("--pattern", help="TOPICS is a regular expression.")]
+
+
+@stats_app.command()
+def traffic(
+    topics: Annotated[
+        str | None, typer.Argument(metavar="[TOPICS]", help="Names, separated by commas; all of a store without.")
+    ] = None,
+    namesrv: Namesrv = None,
+    store: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Count the files of this store instead of asking brokers.")
+    ] = None,
+    pattern: Pattern = False,
+    window: Annotated[int, typer.Option(min=1, metavar="SECONDS", help="How finely time is told apart.")] = 60,
+    since: Since = None,
+    until: Until = None,
+    key: Key = None,
+    where: Where = None,
+    option: SourceOptions = None,
+    master: Master = None,
+    conf: Conf = None,
+    as_json: JsonOutput = False,
+    html: Html = None,
+) -> None:
+    """Count messages and bytes by topic, queue, tags and time; sizes, and how evenly queues are filled."""
+    options = pairs(option, "--option") if store is not None else source_options(namesrv, option)
+
+    def job(runner: "Runner") -> "RunReport":
+        from kourou.spark.pipelines.choosing import choice
+        from kourou.spark.pipelines.stats import traffic
+
+        chosen = choice(since=since, until=until, keys=key or (), where=where)
+        return traffic(
+            topics, store=store, pattern=pattern, window_s=window, chosen=chosen, options=options, runner=runner
+        )
+
+    execute(job, master=master, conf=conf, as_json=as_json, html=html)
+
+
+@stats_app.command()
+def lag(
+    groups: Annotated[str, typer.Argument(metavar="GROUPS", help="Names, separated by commas.")],
+    topics: Annotated[str, typer.Argument(metavar="TOPICS", help="Names, separated by commas.")],
+    namesrv: Namesrv = None,
+    pattern: Pattern = False,
+    samples: Annotated[int, typer.Option(min=0, metavar="N", help="How often to look; 0 for ever.")] = 1,
+    every: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Between two looks.")] = 10.0,
+    option: SourceOptions = None,
+    as_json: JsonOutput = False,
+    html: Html = None,
+) -> None:
+    """How many messages groups have before them, queue by queue, and how long the oldest waits. Starts no Spark."""
+    options = source_options(namesrv, option)
+
+    def job(runner: "Runner") -> "RunReport":
+        from kourou.spark.pipelines.stats import lag
+
+        names = [name for name in groups.replace(",", " ").split() if name]
+        return lag(
+            names, topics, pattern=pattern, every_s=every, samples=samples or None, options=options, runner=runner
+        )
+
+    execute(job, as_json=as_json, html=html)
+
+
+@trace_app.command()
+def latency(
+    namesrv: Namesrv = None,
+    topic: Annotated[str, typer.Option(metavar="TOPIC", help="Where clients write traces.")] = "RMQ_SYS_TRACE_TOPIC",
+    since: Since = None,
+    until: Until = None,
+    key: Key = None,
+    where: Where = None,
+    slow: Annotated[int, typer.Option(min=0, metavar="N", help="Show so many of the slowest.")] = 20,
+    option: SourceOptions = None,
+    master: Master = None,
+    conf: Conf = None,
+    as_json: JsonOutput = False,
+    html: Html = None,
+) -> None:
+    """Percentiles of sending, of the way from end to end and of consuming, by topic and group."""
+    options = source_options(namesrv, option)
+
+    def job(runner: "Runner") -> "RunReport":
+        from kourou.spark.pipelines.choosing import choice
+        from kourou.spark.pipelines.trace import latency
+
+        chosen = choice(since=since, until=until, keys=key or (), where=where)
+        return latency(topic=topic, chosen=chosen, slow=slow, options=options, runner=runner)
+
+    execute(job, master=master, conf=conf, as_json=as_json, html=html)
