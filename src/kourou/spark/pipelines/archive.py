@@ -20,8 +20,7 @@ import msgspec
 from kourou.protocol.message import MessageQueue
 from kourou.spark.errors import DataLossError, OptionError
 from kourou.spark.options import Options
-from kourou.spark.pipelines.intervals import Interval, missing
-from kourou.spark.pipelines.intervals import size as size_of
+from kourou.spark.pipelines.intervals import Interval, missing, size as size_of
 from kourou.spark.pipelines.lake import Lake
 from kourou.spark.pipelines.parquet_files import Written, write_files
 from kourou.spark.pipelines.progress import BatchProgress

@@ -20,8 +20,7 @@ from kourou.spark.errors import OptionError, SparkError
 from kourou.spark.log_files import Split, find_files, plan
 from kourou.spark.options import Options
 from kourou.spark.pipelines.archive import tell_batch
-from kourou.spark.pipelines.intervals import Interval, merged
-from kourou.spark.pipelines.intervals import size as size_of
+from kourou.spark.pipelines.intervals import Interval, merged, size as size_of
 from kourou.spark.pipelines.lake import Lake
 from kourou.spark.pipelines.parquet_files import Coverage, Written, write_files
 from kourou.spark.pipelines.report import RunReport

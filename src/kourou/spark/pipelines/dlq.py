@@ -25,14 +25,14 @@ from kourou.spark.errors import OptionError
 from kourou.spark.options import Options
 from kourou.spark.pipelines.choosing import Choice, iso, text_of
 from kourou.spark.pipelines.folders import open_folder
-from kourou.spark.pipelines.intervals import missing
-from kourou.spark.pipelines.intervals import size as size_of
+from kourou.spark.pipelines.intervals import missing, size as size_of
 from kourou.spark.pipelines.ledger import Commit, Ledger, from_nested_done, to_nested_done
 from kourou.spark.pipelines.progress import BatchProgress
 from kourou.spark.pipelines.report import Cell, Chart, RunReport, Table, span_text
 from kourou.spark.pipelines.running import Run, Runner
 from kourou.spark.pipelines.sending import (
     RETRY_COLUMN,
+    How,
     Sending,
     Shipment,
     by_queue,
@@ -350,15 +350,8 @@ class _Redrive:
             counts[row.topic] = counts.get(row.topic, 0) + row["count"]
 
     def _send(self, frame: "DataFrame", queue: MessageQueue, tasks: int, rate: float | None) -> Shipment:
-        sending = Sending(
-            settings=sink_options(None, None, self._options),
-            write_id=self._id,
-            mark=MARK,
-            mark_id=self._id,
-            is_ordered=True,
-            rate=rate,
-            is_remembered=True,
-        )
+        how = How(write_id=self._id, mark=MARK, mark_id=self._id, is_ordered=True, rate=rate, is_remembered=True)
+        sending = Sending(options=sink_options(None, self._options), topic=None, how=how)
         sent = send_frame(by_queue(frame, tasks), sending)
         done = from_nested_done(sent.done)
         if done.keys() - {queue}:

@@ -25,6 +25,7 @@ from kourou.spark.pipelines.progress import BatchProgress
 from kourou.spark.pipelines.report import RunReport, Table, time_text
 from kourou.spark.pipelines.running import Run, Runner
 from kourou.spark.pipelines.sending import (
+    How,
     Sending,
     by_queue,
     check_rate,
@@ -170,19 +171,14 @@ def _send(
 ) -> None:
     from pyspark.sql import functions as F  # noqa: N812
 
-    settings = sink_options(namesrv, topic, options)
-    check_target(frame.drop("date", "hour"), settings)
+    options = sink_options(namesrv, options)
+    check_target(frame.drop("date", "hour"), options, topic)
     tasks = tasks_for(run, rate)
     replay_id = uuid.uuid4().hex
     run.report.settings["replay_id"] = replay_id
-    sending = Sending(
-        settings=settings,
-        write_id=replay_id,
-        mark=MARK,
-        mark_id=replay_id,
-        is_ordered=True,
-        rate=check_rate(rate, tasks),
-    )
+    share = check_rate(rate, tasks)
+    how = How(write_id=replay_id, mark=MARK, mark_id=replay_id, is_ordered=True, rate=share)
+    sending = Sending(options=options, topic=topic, how=how)
     for number, (date, hour) in enumerate(hours):
         if run.is_stopping:
             run.report.notes.append(f"sent is what was stored before {date}T{hour:02d}:00Z: go on with --from that")

@@ -5,16 +5,19 @@ The same drafts and the same sender as the sink's, and beside that
 - messages are marked with where they come from;
 - the order of a queue is kept, come what may: the next messages of a queue are sent when those before are acknowledged;
 - a rate is kept;
-- what an earlier run has sent is left out, and what this one sent is told.
-
-A task gives one row: what it did, as JSON.
+- what was sent is told, by number and if wanted by place.
 """
 
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
 
 from kourou.protocol import properties as _properties
 from kourou.protocol.errors import LocalProtocolError
@@ -24,7 +27,7 @@ from kourou.spark.cluster import Cluster
 from kourou.spark.errors import OptionError, SparkError
 from kourou.spark.messages import Draft, Drafts, check_columns
 from kourou.spark.options import Options
-from kourou.spark.pipelines.intervals import holds, runs
+from kourou.spark.pipelines.intervals import runs
 from kourou.spark.pipelines.ledger import NestedDone, from_nested_done, to_nested_done
 from kourou.spark.pipelines.running import Run
 from kourou.spark.pulling import Patience
@@ -34,6 +37,8 @@ from kourou.spark.sink import SINK_OPTIONS, SinkSettings, sink_settings
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
+
+FORMAT: Final = "kourou-shipment"
 
 WAVE_ROWS: Final = 4096
 """What is sent at a time where there is no order to keep."""
@@ -52,8 +57,6 @@ class Shipment(msgspec.Struct, kw_only=True):
     rows: int = 0
     sent: int = 0
     bytes: int = 0
-    known: int = 0
-    """Left out: sent by an earlier run."""
     repeated: int = 0
     """Sent again, because a broker did not answer."""
     unsafe: int = 0
@@ -63,7 +66,7 @@ class Shipment(msgspec.Struct, kw_only=True):
     """The rows that were sent, by where they stood."""
 
     def add(self, other: "Shipment") -> None:
-        for name in ("rows", "sent", "bytes", "known", "repeated", "unsafe"):
+        for name in ("rows", "sent", "bytes", "repeated", "unsafe"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         times = [moment for moment in (self.newest_us, other.newest_us) if moment is not None]
         self.newest_us = max(times, default=None)
@@ -73,10 +76,9 @@ class Shipment(msgspec.Struct, kw_only=True):
         self.done = to_nested_done(done)
 
 
-class Sending(msgspec.Struct, frozen=True, kw_only=True):
+class How(msgspec.Struct, frozen=True, kw_only=True):
     """How rows are sent."""
 
-    settings: SinkSettings
     write_id: str
     """The same for a write that is repeated: it gives the same unique keys to rows that have none of their own."""
     mark: str | None = None
@@ -86,36 +88,43 @@ class Sending(msgspec.Struct, frozen=True, kw_only=True):
     """Messages of one queue go to one queue, in order. Rows have to come so, and have the columns of PLACES."""
     rate: float | None = None
     """Messages per second and task at most."""
-    known: NestedDone = {}
     is_remembered: bool = False
     """Tell which rows were sent."""
 
 
-def sink_options(namesrv: str | None, topic: str | None, options: Mapping[str, str]) -> SinkSettings:
-    """Of options for reading and writing, those that are for writing. Raises OptionError."""
-    names = {name.lower() for name in SINK_OPTIONS} - {"path", "checkpointlocation"}
+class Sending(msgspec.Struct, frozen=True, kw_only=True):
+    """Where to, and how."""
+
+    options: dict[str, str]
+    """Of the sink; secrets are where Spark does not show them."""
+    topic: str | None
+    how: How
+
+
+def sink_options(namesrv: str | None, options: Mapping[str, str]) -> dict[str, str]:
+    """Of options for reading and writing, those that are for writing, but for the topic."""
+    names = {name.lower() for name in SINK_OPTIONS} - {"path", "checkpointlocation", "topic"}
     given = {name: value for name, value in options.items() if name.lower() in names}
-    if namesrv:
-        given["namesrv"] = namesrv
-    if topic is not None:
-        given["topic"] = topic
-    return sink_settings(Options(given, SINK_OPTIONS))
+    return {**given, "namesrv": namesrv} if namesrv else given
 
 
-def check_target(frame: "DataFrame", settings: SinkSettings) -> None:
+def check_target(frame: "DataFrame", options: Mapping[str, str], topic: str | None) -> None:
     """Raises OptionError for rows that are no messages, and for a topic that there is not."""
-    check_columns({field.name: field.dataType.simpleString() for field in frame.schema.fields}, settings.topic)
-    if settings.topic is not None:
-        Cluster(settings.name_servers, settings.access, settings.retry_s).route(settings.topic)
+    settings = sink_settings(Options({**options, "topic": topic or ""}, SINK_OPTIONS))
+    check_columns({field.name: field.dataType.simpleString() for field in frame.schema.fields}, topic)
+    if topic is not None:
+        Cluster(settings.name_servers, settings.access, settings.retry_s).route(topic)
 
 
 def send_frame(frame: "DataFrame", sending: Sending) -> Shipment:
     """Returns when all rows are sent and acknowledged. Raises what Spark raises."""
-    rows = frame.mapInArrow(SendTask(sending), "told binary").collect()
-    total = Shipment()
-    for row in rows:
-        total.add(msgspec.json.decode(bytes(row.told), type=Shipment))
-    return total
+    frame.sparkSession.dataSource.register(ShipmentSource)
+    with tempfile.TemporaryDirectory(prefix="kourou-") as folder:
+        told = Path(folder) / "told.json"
+        writer = frame.write.format(FORMAT).mode("append").options(**sending.options)
+        how = msgspec.json.encode(sending.how).decode()
+        writer.option("topic", sending.topic or "").option("how", how).option("told", str(told)).save()
+        return msgspec.json.decode(told.read_bytes(), type=Shipment)
 
 
 def by_queue(frame: "DataFrame", tasks: int) -> "DataFrame":
@@ -123,31 +132,57 @@ def by_queue(frame: "DataFrame", tasks: int) -> "DataFrame":
     return frame.repartition(tasks, "topic", "broker", "queue_id").sortWithinPartitions(*PLACES)
 
 
-class SendTask:
-    """What a task does."""
+class ShipmentSource(DataSource):
+    """The sink as Spark sees it. Only `send_frame` uses it: its options are no user's business."""
 
-    def __init__(self, sending: Sending) -> None:
-        self._sending = sending
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
 
-    def __call__(self, batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
-        import pyarrow as pa
-        from pyspark import TaskContext
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: ARG002
+        options = dict(self.options)
+        how, told = options.pop("how"), options.pop("told")
+        return ShipmentWriter(sink_settings(Options(options, SINK_OPTIONS)), msgspec.json.decode(how, type=How), told)
 
+
+class ShipmentMessage(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    def __init__(self, shipment: Shipment) -> None:
+        self.shipment = shipment
+
+
+class ShipmentWriter(DataSourceArrowWriter):
+    """Sends in tasks; on the driver, adds up, and leaves the sum in a file for the process that asked."""
+
+    def __init__(self, settings: SinkSettings, how: How, told: str) -> None:
+        self._settings = settings
+        self._how = how
+        self._told = told
+
+    def write(self, iterator: Iterator["pa.RecordBatch"]) -> WriterCommitMessage:
         context = TaskContext.get()
         part = 0 if context is None else context.partitionId()
-        settings = self._sending.settings
+        settings = self._settings
         cluster = Cluster(settings.name_servers, settings.access, settings.retry_s)
         sender = Sender(cluster, settings.group, Patience(settings.retry_s), turn=part)
-        shipment = ship(batches, sender, self._sending, f"{self._sending.write_id}/{part}")
-        yield pa.RecordBatch.from_arrays([pa.array([msgspec.json.encode(shipment)], pa.binary())], ["told"])
+        return ShipmentMessage(ship(iterator, sender, settings.topic, self._how, f"{self._how.write_id}/{part}"))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        total = Shipment()
+        for message in messages:
+            if isinstance(message, ShipmentMessage):
+                total.add(message.shipment)
+        Path(self._told).write_bytes(msgspec.json.encode(total))
 
 
-def ship(batches: Iterator["pa.RecordBatch"], sender: Sender, sending: Sending, identity: str) -> Shipment:
+def ship(
+    batches: Iterator["pa.RecordBatch"], sender: Sender, topic: str | None, sending: How, identity: str
+) -> Shipment:
     """Send what comes, in waves. Raises SparkError, UnreachableError."""
     shipment = Shipment()
-    known = from_nested_done(sending.known)
     sent: dict[MessageQueue, list[int]] = {}
-    drafts = Drafts(sending.settings.topic, identity)
+    drafts = Drafts(topic, identity)
     pace = Pace(sending.rate)
     wave = Wave(sending.is_ordered, pace.wave_rows)
     for batch in batches:
@@ -157,9 +192,6 @@ def ship(batches: Iterator["pa.RecordBatch"], sender: Sender, sending: Sending, 
         retries = batch.column(RETRY_COLUMN).to_pylist() if RETRY_COLUMN in batch.schema.names else None
         for at, draft in enumerate(drafts.of(batch)):
             place = None if places is None else places[at]
-            if place is not None and holds(known.get(MessageQueue(*place[:3]), ()), place[3]):
-                shipment.known += 1
-                continue
             ready = prepared(draft, place, sending, None if retries is None else retries[at])
             if wave.is_full_for(ready):
                 _send(wave, sender, pace)
@@ -226,7 +258,7 @@ class Pace:
             time.sleep(max(self._began + self._count / self._rate - time.monotonic(), 0.0))
 
 
-def prepared(draft: Draft, place: tuple[Any, ...] | None, sending: Sending, retry_topic: str | None) -> Draft:
+def prepared(draft: Draft, place: tuple[Any, ...] | None, sending: How, retry_topic: str | None) -> Draft:
     """A draft with its marks, and the queue that it has to go to. Raises SparkError."""
     more = {}
     if sending.mark is not None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from kourou.spark.pipelines.running import Run
-from kourou.spark.pipelines.sending import Sending, Shipment, check_target, send_frame, sink_options
+from kourou.spark.pipelines.sending import How, Sending, Shipment, check_target, send_frame, sink_options
 from kourou.spark.source import commit_progress
 
 if TYPE_CHECKING:
@@ -82,15 +82,15 @@ def send_stream(
     is_ordered: bool = False,
 ) -> None:
     """Run the query that sends a stream's rows, to its end or until a stop. Raises what it fails with."""
-    settings = sink_options(wanted.namesrv, wanted.target, wanted.options)
-    check_target(frame, settings)
+    options = sink_options(wanted.namesrv, wanted.options)
+    check_target(frame, options, wanted.target)
     counts: dict[int, Shipment] = {}
 
     def send(batch: "DataFrame", number: int) -> None:
         run.enter_batch(number)
         query = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-        sending = Sending(settings=settings, write_id=f"{query}/{number}", is_ordered=is_ordered)
-        counts[number] = send_frame(prepare(batch), sending)
+        how = How(write_id=f"{query}/{number}", is_ordered=is_ordered)
+        counts[number] = send_frame(prepare(batch), Sending(options=options, topic=wanted.target, how=how))
         counts.pop(number - KEPT, None)
 
     def count(number: int) -> Mapping[str, int]:
