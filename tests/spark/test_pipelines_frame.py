@@ -192,7 +192,6 @@ class Query:
         self.run, self.batches, self.fails = run, batches, fails
         self.recentProgress: list[Any] = []
         self.is_stopped = False
-        self.error: Exception | None = None
 
     def awaitTermination(self, seconds: float) -> bool:
         number = len(self.recentProgress)
@@ -201,11 +200,9 @@ class Query:
         try:
             self.run.enter_batch(number)
         except Stopping as error:
-            self.error = error
-            return True
+            raise ValueError("the query failed") from error
         if self.fails:
-            self.error = ValueError("it broke")
-            return True
+            raise ValueError("it broke")
         offsets = {"t": {"b": {"0": 10 * (number + 1)}}}
         document = {
             "batchId": number,
@@ -217,9 +214,6 @@ class Query:
         }
         self.recentProgress.append(type("P", (), {"json": json.dumps(document)}))
         return False
-
-    def exception(self) -> Exception | None:
-        return self.error
 
     def stop(self) -> None:
         self.is_stopped = True

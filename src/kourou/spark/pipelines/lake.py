@@ -70,20 +70,22 @@ class Lake:
     def __enter__(self) -> Self:
         """Complete what a run before this one left half done. Raises OSError, SparkError."""
         self._folder.make(STAGED)
-        self._holding.enter_context(self._folder.lock(f"{self.staged}.lock", wait=True))
-        self._folder.make(self.staged)
-        self._ledger.load()
-        self._throw_away_leftovers()
+        with contextlib.ExitStack() as held:
+            held.enter_context(self._folder.lock(f"{self.staged}.lock", wait=True))
+            self._folder.make(self.staged)
+            self._ledger.load()
+            self._throw_away_leftovers()
+            self._holding = held.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        if kind is None or issubclass(kind, Exception):
-            with contextlib.suppress(OSError):
-                self._folder.remove(self.staged)
-                self._folder.remove(f"{self.staged}.lock")
-        self._holding.close()
+        with self._holding:
+            if kind is None or issubclass(kind, Exception):
+                with contextlib.suppress(OSError):
+                    self._folder.remove(self.staged)
+                    self._folder.remove(f"{self.staged}.lock")
 
     def add(
         self,

@@ -5,6 +5,7 @@ reading them. A file is written under a name that nobody reads (`staged`) and is
 ever shown is for the driver to decide; a task that Spark repeats writes files of its own.
 """
 
+import contextlib
 import uuid
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
@@ -178,7 +179,10 @@ class _File:
 
     def abandon(self) -> None:
         self._batches = []
-        self._sink.close()
+        for part in (self._writer, self._sink):
+            with contextlib.suppress(Exception):  # a full disk, most of all
+                part.close()
+        self._writer.is_open = False  # or it would try once more when it is collected
 
 
 def split(rows: "pa.RecordBatch") -> Iterator[tuple[tuple[str, int], "pa.RecordBatch"]]:

@@ -22,6 +22,7 @@ it all workers, is started in a session of its own, or the terminal would send t
 """
 
 import json
+import logging
 import os
 import signal
 import tempfile
@@ -163,6 +164,7 @@ class Run:
         if self._runner.stop.is_set():
             self._entered = -1
             self._is_refused = True
+            logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)  # it would print what follows
             raise Stopping
 
     def follow(self, query: "StreamingQuery", count: Callable[[int], Mapping[str, int]] | None = None) -> None:
@@ -171,16 +173,19 @@ class Run:
         `count` knows more of a batch than Spark: bytes, written, newest_ms. Raises what the query failed with.
         """
         told = -1
+        error: Exception | None = None
         while True:
             stopping = self.is_stopping
-            ended = query.awaitTermination(LOOK_S)  # type: ignore[arg-type]  # takes parts of a second
+            try:
+                ended = query.awaitTermination(LOOK_S)  # type: ignore[arg-type]  # takes parts of a second
+            except Exception as failure:
+                ended, error = True, failure
             for progress in query.recentProgress:
                 document = json.loads(progress.json)
                 if document["batchId"] > told and "addBatch" in document["durationMs"]:
                     told = document["batchId"]
                     self._tell(document, count(told) if count else {})
             if ended:
-                error = query.exception()
                 if error is not None and not self._is_refused:
                     raise error
                 return
