@@ -20,7 +20,7 @@ from kourou.spark.planning import Range
 from kourou.spark.pulling import Filter, Patience, Puller
 from kourou.spark.rows import make_rows
 from kourou.spark.sending import Sender
-from kourou.spark.wire import Access
+from kourou.spark.wire import Access, persist
 
 from .brokers import create_topic, pull_all, send
 
@@ -152,6 +152,35 @@ def test_a_broker_that_restarts(tmp_path: Path) -> None:
         second[0].stop()
         wire.close_all()
     assert found == [b"%d" % n for n in range(400)]
+
+
+def test_a_name_server_that_restarts(tmp_path: Path) -> None:
+    """A connection from before may be closed; that is no reason to say that nobody is there."""
+    with EmbeddedThread(store=tmp_path / "store") as broker:
+        ports: dict[str, Any] = {
+            "namesrv_port": int(broker.namesrv.split(":")[1]),
+            "port": int(broker.address.split(":")[1]),
+        }
+        create_topic(broker.namesrv, "again")
+        namesrv = broker.namesrv
+        known = Cluster((namesrv,), ACCESS, 0.0)
+        route = known.route("again")
+    with pytest.raises(UnreachableError, match="no name server answers"):
+        known.route("again", fresh=True)
+    back: list[EmbeddedThread] = []
+
+    def come_back(_: float) -> None:
+        if not back:
+            back.append(EmbeddedThread(store=tmp_path / "store", **ports))
+            back[0].start()
+
+    try:
+        answer = persist("the test", lambda: known.route("again", fresh=True), 60.0, sleep=come_back)
+        assert answer == route
+        assert Cluster((namesrv,), ACCESS, 0.0).route("again") == route
+    finally:
+        back[0].stop()
+        wire.close_all()
 
 
 # ── Sending ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -33,7 +33,7 @@ from kourou.protocol.headers import (
 )
 from kourou.protocol.message import MessageQueue
 from kourou.spark.errors import OptionError, UnreachableError
-from kourou.spark.wire import Access, connect, forget, persist
+from kourou.spark.wire import Access, connect, forget, is_connected, persist
 
 PLANNING_PATIENCE_S: Final = 30.0
 
@@ -65,23 +65,49 @@ def route_of(topic: str, data: TopicRouteData) -> Route:
 class Cluster:
     """Asks. Keeps the routes that it was told until they are asked for anew."""
 
-    def __init__(self, name_servers: tuple[str, ...], access: Access, patience_s: float = PLANNING_PATIENCE_S) -> None:
+    def __init__(
+        self,
+        name_servers: tuple[str, ...],
+        access: Access,
+        patience_s: float = PLANNING_PATIENCE_S,
+        *,
+        is_known: bool = False,
+    ) -> None:
+        """`is_known`: the name servers have answered somebody before, so it is worth waiting for them."""
         self._name_servers = name_servers
         self.access = access
         self._patience_s = patience_s
+        self._is_known = is_known
         self._routes: dict[str, Route] = {}
 
     # ── Name servers ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _ask_name_server(self, code: int, header: Header | None = None) -> Command:
-        """The answer of the first name server that has one. Raises UnreachableError if none has."""
+        """The answer of the first name server that has one. Raises UnreachableError if none has.
+
+        Those that have answered before are waited for: they restart. Others may be a mistake, which is told at once.
+        """
+
+        def attempt() -> Command:
+            return self._ask_name_servers_once(Command(code, ext=header.encode() if header else {}))
+
+        if self._is_known:
+            return persist("the cluster can't be asked", attempt, self._patience_s)
+        answer = attempt()
+        self._is_known = True
+        return answer
+
+    def _ask_name_servers_once(self, command: Command) -> Command:
         said = []
         for address in self._name_servers:
-            try:
-                return connect(address, self.access).ask(Command(code, ext=header.encode() if header else {}))
-            except (OSError, KourouError) as error:
-                forget(address, self.access)
-                said.append(f"{address}: {error or type(error).__name__}")
+            is_used = is_connected(address, self.access)  # then it may be closed already: one more try
+            for is_last in (False, True) if is_used else (True,):
+                try:
+                    return connect(address, self.access).ask(command)
+                except (OSError, KourouError) as error:
+                    forget(address, self.access)
+                    if is_last:
+                        said.append(f"{address}: {error or type(error).__name__}")
         raise UnreachableError(f"no name server answers: {'; '.join(said)}")
 
     def route(self, topic: str, *, fresh: bool = False) -> Route:

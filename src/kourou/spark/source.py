@@ -128,7 +128,7 @@ def read_task(task: Task, settings: ReadSettings, selection: Selection) -> Itera
         tags = frozenset(tag.strip() for tag in wanted.expression.split("||"))
         selection = msgspec.structs.replace(selection, tags=tags)
     puller = Puller(
-        Cluster(settings.name_servers, settings.access, settings.retry_s),
+        Cluster(settings.name_servers, settings.access, settings.retry_s, is_known=True),
         make_rows(settings.columns, selection=selection, decompressing=settings.decompressing),
         wanted,
         group=settings.reading_group,
@@ -337,12 +337,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _range(self, queue: MessageQueue, start: int, end: int) -> Range:
         if end >= start:
             return Range(queue, start, end)
+        first = self.topics.cluster.starts([queue])[queue]
+        is_gone = first >= end  # a batch that is done again, and begins where the queue does by now
         if self._settings.fail_on_loss:
+            if is_gone:
+                raise DataLossError(
+                    f"{_name(queue)}: messages up to {end - 1} are gone, the first that is there is {first}. "
+                    "Retention overtook the reader (failOnDataLoss=false goes on with what there is)"
+                )
             raise DataLossError(
                 f"{_name(queue)} ends at offset {end}, and was read up to {start} already: was it made anew? "
                 "(failOnDataLoss=false reads it from its start)"
             )
-        return Range(queue, 0, end)
+        return Range(queue, end if is_gone else 0, end)
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         settle()

@@ -166,6 +166,12 @@ def connect(address: str, access: Access) -> Link:
     return link
 
 
+def is_connected(address: str, access: Access) -> bool:
+    """Is there a connection to this address from before?"""
+    link = _links.get((os.getpid(), address, access))
+    return link is not None and not link.broken
+
+
 def forget(address: str, access: Access) -> None:
     """Close the connection to this address, if there is one."""
     link = _links.pop((os.getpid(), address, access), None)
