@@ -99,6 +99,7 @@ class Talker:
         home.mkdir(parents=True, exist_ok=True)
         self.errors = home / "errors.txt"
         environment = {key: value for key, value in os.environ.items() if key not in FOREIGN_SETTINGS}
+        environment["HOME"] = str(home)  # the Go client keeps offsets there, and another run's must not be found
         environment.update(settings or {})
         with self.errors.open("ab") as errors:
             self._popen = subprocess.Popen(

@@ -29,7 +29,7 @@ def test_a_group_goes_on_where_its_last_client_was(scene: Scene) -> None:
     scene.close(first)
     scene.send(topic, "second", 8)
     second = scene.consume(topic, group)
-    assert sorted(bodies(scene.received(second, 8))) == numbered("second", 8)
+    assert sorted(received_of(scene, second, "second", 8)) == numbered("second", 8)
     scene.close(second)
 
 
@@ -42,7 +42,24 @@ def test_a_group_goes_on_after_a_stop_of_the_broker(own_scene: Scene) -> None:
     own_scene.broker.stop()
     own_scene.broker.restart()
     second = own_scene.consume(topic, group)
-    assert sorted(bodies(own_scene.received(second, 8))) == numbered("before", 8)
+    assert sorted(received_of(own_scene, second, "before", 8)) == numbered("before", 8)
+
+
+def received_of(scene: Scene, name: str, prefix: str, count: int) -> list[str]:
+    """The next `count` messages with this prefix.
+
+    Of those before them a few may come again: who is closed while its listener returns has not told of that message.
+    """
+    found: list[str] = []
+    again = 0
+    while len(found) < count and again < 5:
+        came = bodies(scene.received(name, 1))
+        assert came, f"nothing comes after {found}"
+        if came[0].startswith(prefix):
+            found += came
+        else:
+            again += 1
+    return found
 
 
 def test_clients_go_on_after_a_crash_of_the_broker(own_scene: Scene) -> None:
