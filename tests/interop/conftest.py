@@ -17,7 +17,7 @@ FOR_LONG_RUNS = (
     "[reference",  # Apache's own servers: the test proves itself, not Kourou
     "[apache-",
     "test_broker_consuming.py::test_order_with_two_consumers_and_failures[kourou-GO]",  # it asks for locks every 20 s
-    "test_broker_restarts.py::test_clients_go_on_after_a_crash_of_the_broker[JAVA_49]",
+    "test_broker_sending.py::test_bodies_small_and_large[kourou-JAVA_49",
     "test_liveness.py::test_one_of_two_name_servers_dies",
     "test_queue_files.py",
     "test_recorded_bytes.py",
@@ -30,7 +30,7 @@ FOR_LONG_RUNS = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         name = item.nodeid
-        older = "JAVA_49]" in name and "test_broker_consuming.py" in name
+        older = "JAVA_49" in name and ("test_broker_consuming.py" in name or "test_broker_restarts.py" in name)
         if "tests/interop/" in name and (older or any(part in name for part in FOR_LONG_RUNS)):
             item.add_marker(pytest.mark.slow)
 

@@ -37,7 +37,8 @@ public final class ClientDriver {
     private ClientDriver(String nameServers) throws Exception {
         this.nameServers = nameServers;
         producer.setNamesrvAddr(nameServers);
-        producer.setSendMsgTimeout(10_000);
+        producer.setSendMsgTimeout(30_000);
+        producer.setMqClientApiTimeout(30_000);
         producer.start();
     }
 

@@ -46,16 +46,18 @@ public final class StoreDriver {
     private final String address;
     private final DefaultMQProducer producer = new DefaultMQProducer("store-producers");
     private final DefaultMQPullConsumer consumer = new DefaultMQPullConsumer("store-consumers");
-    private final DefaultMQAdminExt admin = new DefaultMQAdminExt("store-admin");
+    private final DefaultMQAdminExt admin = new DefaultMQAdminExt("store-admin", 30_000);
 
     private StoreDriver(String nameServers, String cluster, String broker, String address) throws Exception {
         this.cluster = cluster;
         this.broker = broker;
         this.address = address;
         producer.setNamesrvAddr(nameServers);
-        producer.setSendMsgTimeout(20_000);
+        producer.setSendMsgTimeout(30_000);
+        producer.setMqClientApiTimeout(30_000);
         producer.start();
         consumer.setNamesrvAddr(nameServers);
+        consumer.setMqClientApiTimeout(30_000);
         consumer.start();
         admin.setNamesrvAddr(nameServers);
         admin.start();
