@@ -8,6 +8,7 @@ HOT_MODULES: dict[str, str] = {
     "kourou.broker._lane": "src/kourou/broker/_lane.pyx",
     "kourou.protocol._wire": "src/kourou/protocol/_wire.pyx",
     "kourou.protocol.record": "src/kourou/protocol/record.py",
+    "kourou.spark._parcels": "src/kourou/spark/_parcels.pyx",
     "kourou.spark._rows": "src/kourou/spark/_rows.pyx",
     "kourou.store.appending": "src/kourou/store/appending.py",
     "kourou.store.commit_log": "src/kourou/store/commit_log.py",

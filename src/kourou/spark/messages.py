@@ -50,6 +50,10 @@ BODY_SIZE_MAX: Final = 4 * 1024 * 1024
 
 
 _USUAL: Final = ("topic", "body", "tags", "keys", "ordering_key", "flag", "unique_key")
+_USUAL_QUICKLY: Final = frozenset(("body", "tags", "keys", "unique_key"))
+_PLACE: Final = frozenset(("topic", "broker", "queue_id", "queue_offset"))
+"""Columns by which a row that was read from a topic is known."""
+
 _USUAL_TEXT_MAX: Final = 4096
 _USUAL_BODY_MAX: Final = BODY_SIZE_MAX // 4  # in characters, which may take four bytes each
 """What the quick way takes; everything else goes the careful one, which also says what is wrong."""
@@ -133,15 +137,34 @@ class Drafts:
             except (LocalProtocolError, SparkError) as error:
                 raise SparkError(f"row {self._number} can't be sent: {error}") from None
 
+    def usual_columns(
+        self, batch: "pa.RecordBatch"
+    ) -> "tuple[pa.Array, pa.Array | None, pa.Array | None, pa.Array | None] | None":
+        """Body, tags, keys and unique key of rows that have nothing else, and go to one topic; None for others."""
+        names = set(batch.schema.names)
+        others = (names & SENT.keys()) - _USUAL_QUICKLY
+        if self._topic is None or others - {"topic"} or names >= _PLACE:
+            return None
+        found = [batch.column(name) if name in names else None for name in ("body", "tags", "keys", "unique_key")]
+        return found[0], found[1], found[2], found[3]
+
+    @property
+    def identity(self) -> tuple[str, str, int]:
+        """The topic, and what the unique key of the next row is made of: a text and a number."""
+        return self._topic or "", self._prefix, self._number
+
+    def count(self, rows: int) -> None:
+        """So many rows became messages elsewhere."""
+        self._number += rows
+
     def _unique_key(self) -> str:
         return f"{self._prefix}{self._number:012X}"
 
     @staticmethod
     def _source_places(batch: "pa.RecordBatch") -> list[list[Any]] | None:
-        names = ("topic", "broker", "queue_id", "queue_offset")
-        if not set(names) <= set(batch.schema.names):
+        if not set(batch.schema.names) >= _PLACE:
             return None
-        return [batch.column(name).to_pylist() for name in names]
+        return [batch.column(name).to_pylist() for name in ("topic", "broker", "queue_id", "queue_offset")]
 
     def _place_key(self, places: list[list[Any]], at: int) -> str:
         place = tuple(values[at] for values in places)

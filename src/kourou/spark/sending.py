@@ -9,7 +9,7 @@ with the same unique key, and none is missing.
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -20,9 +20,12 @@ from kourou.protocol.hashes import java_hash
 from kourou.protocol.message import MessageQueue
 from kourou.spark.cluster import Cluster
 from kourou.spark.errors import SparkError, UnreachableError
-from kourou.spark.messages import Draft
+from kourou.spark.messages import Draft, Drafts
 from kourou.spark.pulling import Patience
 from kourou.spark.wire import connect, forget
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 BATCH_SIZE: Final = 256 * 1024
 BATCH_ROWS: Final = 512
@@ -74,12 +77,12 @@ class Sender:
             wave.append(draft)
             size += len(draft.body) + len(draft.properties)
             if size >= WAVE_SIZE:
-                self._send_wave(wave)
+                self.send_parcels(list(self._parcels(wave)))
                 wave, size = [], 0
-        self._send_wave(wave)
+        self.send_parcels(list(self._parcels(wave)))
 
-    def _send_wave(self, wave: list[Draft]) -> None:
-        parcels = list(self._parcels(wave))
+    def send_parcels(self, parcels: list[Parcel]) -> None:
+        """The same for requests that are made already."""
         self._patience.reset()
         fresh = False
         while parcels:
@@ -206,5 +209,30 @@ def _batches(topic: str, queue: int | None, drafts: list[Draft]) -> Iterator[Par
 
 
 def _batch(topic: str, queue: int | None, entries: list[bytes]) -> Parcel:
-    body = b"".join(entries)
-    return Parcel(topic, queue, RequestCode.SEND_BATCH_MESSAGE, 0, body, "WAIT\x01true\x02", len(entries))
+    return batch_parcel(topic, queue, b"".join(entries), len(entries))
+
+
+def batch_parcel(topic: str, queue: int | None, body: bytes, count: int) -> Parcel:
+    return Parcel(topic, queue, RequestCode.SEND_BATCH_MESSAGE, 0, body, "WAIT\x01true\x02", count)
+
+
+def quick_parcels(drafts: Drafts, batch: "pa.RecordBatch") -> list[Parcel] | None:
+    """The requests of an Arrow batch, by the compiled encoder; None for rows that it does not know.
+
+    They are those that `drafts` and a sender would make of the same rows.
+    """
+    given = drafts.usual_columns(batch)
+    if given is None:
+        return None
+    try:
+        from kourou.spark._parcels import Encoder, is_taken
+    except ImportError:
+        return None
+    if not all(column is None or is_taken(column.type) for column in given):
+        return None
+    topic, prefix, number = drafts.identity
+    found = Encoder(*given, prefix.encode(), number).batches(BATCH_SIZE, BATCH_ROWS)
+    if found is None:
+        return None
+    drafts.count(batch.num_rows)
+    return [batch_parcel(topic, None, body, count) for body, count in found]

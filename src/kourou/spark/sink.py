@@ -16,7 +16,7 @@ from kourou.spark.messages import Drafts
 from kourou.spark.options import Options
 from kourou.spark.pulling import Patience
 from kourou.spark.reading_settings import ACCESS_OPTIONS, read_access
-from kourou.spark.sending import Sender, Sent
+from kourou.spark.sending import Sender, Sent, quick_parcels
 from kourou.spark.wire import Access
 from kourou.spark.workers import settle
 
@@ -73,7 +73,12 @@ def write(batches: Iterator["pa.RecordBatch"], settings: SinkSettings) -> SinkMe
     cluster = Cluster(settings.name_servers, settings.access, settings.retry_s, is_known=True)
     sender = Sender(cluster, settings.group, Patience(settings.retry_s), turn=part)
     drafts = Drafts(settings.topic, f"{write_id}/{part}")
-    sender.send(draft for batch in batches for draft in drafts.of(batch))
+    for batch in batches:
+        parcels = quick_parcels(drafts, batch)
+        if parcels is None:
+            sender.send(drafts.of(batch))
+        else:
+            sender.send_parcels(parcels)
     return SinkMessage(sender.sent)
 
 
