@@ -16,6 +16,7 @@ from kourou.protocol import headers
 from kourou.protocol.bodies import ConsumerData, SubscriptionData
 from kourou.protocol.codes import CommandFlag, RequestCode
 from kourou.protocol.command import Command
+from kourou.protocol.names import shown
 
 log = logging.getLogger(__name__)
 
@@ -106,10 +107,10 @@ class Clients:
             client.peer.groups.add((True, name))
             log.info(
                 "consumer joined group=%s client=%s peer=%s model=%s",
-                name,
-                client.client_id,
+                shown(name),
+                shown(client.client_id),
                 client.peer.address,
-                group.message_model,
+                shown(group.message_model),
             )
         else:
             known.seen_ms = now_ms
@@ -137,9 +138,9 @@ class Clients:
                     log.warning(
                         "subscriptions differ group=%s topic=%s: %s subscribes to %.200r, others to %.200r; "
                         "all members of a group must subscribe alike",
-                        group.name,
-                        topic,
-                        client.client_id,
+                        shown(group.name),
+                        shown(topic),
+                        shown(client.client_id),
                         subscription.sub_string,
                         old.sub_string,
                     )
@@ -149,9 +150,9 @@ class Clients:
                 log.warning(
                     "subscriptions differ group=%s: %s does not subscribe to %s, others did; "
                     "all members of a group must subscribe alike",
-                    group.name,
-                    client.client_id,
-                    topic,
+                    shown(group.name),
+                    shown(client.client_id),
+                    shown(topic),
                 )
             del group.subscriptions[topic]
             changed = True
@@ -164,7 +165,7 @@ class Clients:
         peer.groups.discard((True, name))
         left = group.clients.pop(peer, None)
         if left is not None:
-            log.info("consumer left group=%s client=%s peer=%s", name, left.client_id, peer.address)
+            log.info("consumer left group=%s client=%s peer=%s", shown(name), shown(left.client_id), peer.address)
         if not group.clients:
             del self.consumers[name]
             self._fingerprints.pop(name, None)
@@ -187,7 +188,12 @@ class Clients:
         if known is None or known.client_id != client.client_id:
             members[client.peer] = client
             client.peer.groups.add((False, group))
-            log.info("producer joined group=%s client=%s peer=%s", group, client.client_id, client.peer.address)
+            log.info(
+                "producer joined group=%s client=%s peer=%s",
+                shown(group),
+                shown(client.client_id),
+                client.peer.address,
+            )
         else:
             known.seen_ms = now_ms
         self.by_id[client.client_id] = members[client.peer]
@@ -199,7 +205,7 @@ class Clients:
         peer.groups.discard((False, group))
         left = members.pop(peer, None)
         if left is not None:
-            log.info("producer left group=%s client=%s peer=%s", group, left.client_id, peer.address)
+            log.info("producer left group=%s client=%s peer=%s", shown(group), shown(left.client_id), peer.address)
             if self.by_id.get(left.client_id) is left:
                 self._find_another(left)
         if not members:

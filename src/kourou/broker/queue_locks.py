@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterable
 
 from kourou.protocol.message import MessageQueue
+from kourou.protocol.names import shown
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +38,13 @@ class QueueLocks:
                     continue
                 self._count += 1
             if owner != client_id:
-                log.info("lock taken over group=%s queue=%s from=%s by=%s", group, queue, owner, client_id)
+                log.info(
+                    "lock taken over group=%s queue=%s from=%s by=%s",
+                    shown(group),
+                    shown(queue),
+                    shown(owner),
+                    shown(client_id),
+                )
             locks[queue] = client_id, now_ms
             got.append(queue)
         return got

@@ -14,6 +14,7 @@ import msgspec
 from kourou.broker import names
 from kourou.broker.settings import INHERIT, READ, WRITE, BrokerSettings
 from kourou.protocol.bodies import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+from kourou.protocol.names import shown
 
 log = logging.getLogger(__name__)
 
@@ -147,7 +148,7 @@ class Topics:
             attributes={},
         )
         self.put(topic, now_ms)
-        log.info("topic created name=%s queues=%d after=%s", name, queues, default_topic)
+        log.info("topic created name=%s queues=%d after=%s", name, queues, shown(default_topic))
         return topic
 
     def ensure(

@@ -26,14 +26,13 @@ class CommandError(Exception):
 def run(command: Callable[[], Coroutine[Any, Any, None]], log_level: str) -> None:
     """Run an asyncio command with logging; an error of ours is one line, not a traceback."""
     import asyncio
-    import logging
 
     from kourou.protocol.errors import KourouError
 
     level = log_level.upper()
     if level not in ("DEBUG", "INFO", "WARNING", "ERROR"):
         raise typer.BadParameter(f"--log-level {log_level}: debug, info, warning or error is expected")
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    log_to_stderr(level)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(command())
@@ -45,6 +44,21 @@ def run(command: Callable[[], Coroutine[Any, Any, None]], log_level: str) -> Non
         raise typer.Exit(2) from None
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
+
+
+def log_to_stderr(level: str) -> None:
+    """A line for each message, whatever peers put into it."""
+    import logging
+
+    class OneLine(logging.Formatter):
+        def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - as logging calls it
+            if not record.message.isprintable():
+                record.message = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in record.message)
+            return super().formatMessage(record)
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    logging.basicConfig(level=level, handlers=[handler])
 
 
 def _loop_factory() -> "Callable[[], asyncio.AbstractEventLoop] | None":

@@ -1,13 +1,17 @@
 """Who is there: members of groups, what they subscribe to, and who is told of changes."""
 
+import logging
 from typing import Any
 
+import msgspec
 import pytest
+from tests.unit.broker.asking import ok, request
 
 from kourou.broker.clients import BROADCASTING, Client, Clients
 from kourou.broker.events import Outbox, Peer, Tell
 from kourou.protocol.bodies import ConsumerData, SubscriptionData
 from kourou.protocol.codes import RequestCode
+from kourou.testing.broker import SimulatedBroker
 
 GROUP = "billing"
 
@@ -193,3 +197,13 @@ def test_who_is_silent(door: Door) -> None:
     assert set(door.clients.silent(2_000)) == {quiet, producer}
     door.produce(producer, "p1", now_ms=6_000)
     assert set(door.clients.silent(2_000)) == {quiet}
+
+
+def test_names_that_would_forge_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    world = SimulatedBroker()
+    with caplog.at_level(logging.INFO):
+        beat = {"clientID": "me\nERROR forged" + "x" * 5000, "producerDataSet": [{"groupName": "g\x1b[31m"}]}
+        ok(world.connect(), request(RequestCode.HEART_BEAT, body=msgspec.json.encode(beat)))
+    (line,) = [record.getMessage() for record in caplog.records if "producer joined" in record.getMessage()]
+    assert line.isprintable()
+    assert len(line) < 500

@@ -23,6 +23,7 @@ from kourou.protocol import conf_text
 from kourou.protocol.bodies import DataVersion
 from kourou.protocol.codes import ResponseCode
 from kourou.protocol.command import Command
+from kourou.protocol.names import shown
 from kourou.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -89,7 +90,7 @@ class ConfigRequests:
         self._store.reconfigure(changed.store)
         self._configuration = Configuration(self._settings, changed.store, changed.process, changed.given)
         self._version = next_version(self._version, asked.now_ms)
-        log.info("settings changed %s peer=%s", properties, asked.peer.address)
+        log.info("settings changed %s peer=%s", shown(properties), asked.peer.address)
         if self._settings.permission != had:
             self._topics.version = next_version(self._topics.version, asked.now_ms)
             self._topics.changed.update(self._topics.table)  # the next registration tells of all of them
