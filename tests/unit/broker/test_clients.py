@@ -202,7 +202,7 @@ def test_who_is_silent(door: Door) -> None:
 def test_names_that_would_forge_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
     world = SimulatedBroker()
     with caplog.at_level(logging.INFO):
-        beat = {"clientID": "me\nERROR forged" + "x" * 5000, "producerDataSet": [{"groupName": "g\x1b[31m"}]}
+        beat = {"clientID": "me\nERROR forged" + "x" * 900, "producerDataSet": [{"groupName": "g\x1b[31m"}]}
         ok(world.connect(), request(RequestCode.HEART_BEAT, body=msgspec.json.encode(beat)))
     (line,) = [record.getMessage() for record in caplog.records if "producer joined" in record.getMessage()]
     assert line.isprintable()
