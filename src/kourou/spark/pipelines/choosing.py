@@ -1,7 +1,6 @@
 """Which messages are meant: by store time, by key, by SQL."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -79,8 +78,8 @@ def text_of(body: Any, length: int = 60) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
-def iso(moment: Any) -> str | None:
-    """A timestamp that Spark gave, whose sessions here are in UTC."""
-    if not isinstance(moment, datetime):
-        return None
-    return moment.replace(tzinfo=UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def stored_ms() -> "Column":
+    """Store time as a number: Spark gives timestamps in the zone of this machine, whichever that is."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.unix_millis("store_timestamp")

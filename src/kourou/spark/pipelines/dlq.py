@@ -23,12 +23,12 @@ from kourou.protocol.properties import Property
 from kourou.spark.cluster import Cluster, Route
 from kourou.spark.errors import OptionError
 from kourou.spark.options import Options
-from kourou.spark.pipelines.choosing import Choice, iso, text_of
+from kourou.spark.pipelines.choosing import Choice, stored_ms, text_of
 from kourou.spark.pipelines.folders import open_folder
 from kourou.spark.pipelines.intervals import missing, size as size_of
 from kourou.spark.pipelines.ledger import Commit, Ledger, from_nested_done, to_nested_done
 from kourou.spark.pipelines.progress import BatchProgress
-from kourou.spark.pipelines.report import Cell, Chart, RunReport, Table, span_text
+from kourou.spark.pipelines.report import Cell, Chart, RunReport, Table, span_text, time_text
 from kourou.spark.pipelines.running import Run, Runner
 from kourou.spark.pipelines.sending import (
     RETRY_COLUMN,
@@ -122,8 +122,8 @@ def _origin() -> "Column":
 def _tell(run: Run, frame: "DataFrame", by: str | None, sample: int) -> None:
     from pyspark.sql import functions as F  # noqa: N812
 
-    began, now = time.monotonic(), datetime.now(UTC).replace(tzinfo=None)
-    age_s = F.unix_timestamp(F.lit(now)) - F.unix_timestamp(F.col("store_timestamp"))
+    began, now_ms = time.monotonic(), int(time.time() * 1000)
+    age_s = (F.lit(now_ms) - stored_ms()) / 1000
     kinds = {
         "group": F.expr(f"substring(topic, {len(DLQ) + 1})"),
         "origin": _origin(),
@@ -136,8 +136,8 @@ def _tell(run: Run, frame: "DataFrame", by: str | None, sample: int) -> None:
         .agg(
             F.count("*").alias("rows"),
             F.sum("store_size").alias("bytes"),
-            F.min("store_timestamp").alias("oldest"),
-            F.max("store_timestamp").alias("newest"),
+            F.min(stored_ms()).alias("oldest"),
+            F.max(stored_ms()).alias("newest"),
             *(F.count_if((age_s >= low) & (age_s < high)).alias(f"age{at}") for at, (low, high) in enumerate(_spans())),
         )
         .orderBy(F.desc("rows"), "group", "origin")
@@ -145,7 +145,7 @@ def _tell(run: Run, frame: "DataFrame", by: str | None, sample: int) -> None:
         .collect()
     )
     report = run.report
-    report.tables.append(_kinds_table(counted, by, now))
+    report.tables.append(_kinds_table(counted, by, now_ms))
     if sample:
         report.tables.append(_sample_table(frame, sample))
     report.charts += _charts(counted)
@@ -158,7 +158,7 @@ def _spans() -> list[tuple[int, int]]:
     return list(itertools.pairwise(bounds))
 
 
-def _kinds_table(counted: Sequence[Any], by: str | None, now: datetime) -> Table:
+def _kinds_table(counted: Sequence[Any], by: str | None, now_ms: int) -> Table:
     columns = [
         "group",
         "topic",
@@ -173,17 +173,17 @@ def _kinds_table(counted: Sequence[Any], by: str | None, now: datetime) -> Table
     rows: list[list[Cell]] = []
     for row in counted:
         what = [] if by is None else [row.what]
-        age = span_text((now - row.oldest).total_seconds())
-        rows.append(
-            [row.group, row.origin, row.tags, row.times, *what, row.rows, iso(row.oldest), age, iso(row.newest)]
-        )
+        age = span_text((now_ms - row.oldest) / 1000)
+        times = time_text(row.oldest), age, time_text(row.newest)
+        rows.append([row.group, row.origin, row.tags, row.times, *what, row.rows, *times])
     return Table("Dead letters", columns, rows)
 
 
 def _sample_table(frame: "DataFrame", count: int) -> Table:
     from pyspark.sql import functions as F  # noqa: N812
 
-    newest = frame.withColumn("origin", _origin()).orderBy(F.desc("store_timestamp")).limit(count).collect()
+    told = frame.withColumn("origin", _origin()).withColumn("stored", stored_ms())
+    newest = told.orderBy(F.desc("store_timestamp")).limit(count).collect()
     return Table(
         "The newest",
         ["letter", "topic", "stored", "tags", "keys", "body"],
@@ -191,7 +191,7 @@ def _sample_table(frame: "DataFrame", count: int) -> Table:
             [
                 f"{r.topic.removeprefix(DLQ)}/{r.broker}/{r.queue_id}/{r.queue_offset}",
                 r.origin,
-                iso(r.store_timestamp),
+                time_text(r.stored),
                 r.tags,
                 r.keys,
                 text_of(r.body),
@@ -350,7 +350,14 @@ class _Redrive:
             counts[row.topic] = counts.get(row.topic, 0) + row["count"]
 
     def _send(self, frame: "DataFrame", queue: MessageQueue, tasks: int, rate: float | None) -> Shipment:
-        how = How(write_id=self._id, mark=MARK, mark_id=self._id, is_ordered=True, rate=rate, is_remembered=True)
+        how = How(
+            write_id=self._id,
+            mark=MARK,
+            mark_id=self._id,
+            is_ordered=self._to != TO_RETRY,
+            rate=rate,
+            is_remembered=True,
+        )
         sending = Sending(options=sink_options(None, self._options), topic=None, how=how)
         sent = send_frame(by_queue(frame, tasks), sending)
         done = from_nested_done(sent.done)

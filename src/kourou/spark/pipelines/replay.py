@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
 from kourou.spark.errors import OptionError
-from kourou.spark.pipelines.choosing import Choice, iso, text_of
+from kourou.spark.pipelines.choosing import Choice, stored_ms, text_of
 from kourou.spark.pipelines.folders import Folder, open_folder
 from kourou.spark.pipelines.lake import read_lake
 from kourou.spark.pipelines.parquet_files import topic_folder
@@ -133,8 +133,8 @@ def _describe(run: Run, frame: "DataFrame") -> None:
             F.sum("store_size").alias("bytes"),
             F.min("queue_offset").alias("first"),
             F.max("queue_offset").alias("last"),
-            F.min("store_timestamp").alias("begin"),
-            F.max("store_timestamp").alias("end"),
+            F.min(stored_ms()).alias("begin"),
+            F.max(stored_ms()).alias("end"),
         )
         .orderBy("topic", "broker", "queue_id")
         .collect()
@@ -144,15 +144,18 @@ def _describe(run: Run, frame: "DataFrame") -> None:
         Table(
             "Would be sent",
             ["topic", "broker", "queue", "messages", "first offset", "last offset", "from", "to"],
-            [[r.topic, r.broker, r.queue_id, r.rows, r.first, r.last, iso(r.begin), iso(r.end)] for r in counts],
+            [
+                [r.topic, r.broker, r.queue_id, r.rows, r.first, r.last, time_text(r.begin), time_text(r.end)]
+                for r in counts
+            ],
         )
     )
-    sample = frame.orderBy("store_timestamp").limit(SAMPLE).collect()
+    sample = frame.withColumn("stored", stored_ms()).orderBy("stored").limit(SAMPLE).collect()
     report.tables.append(
         Table(
             "The first of them",
             ["queue", "offset", "stored", "tags", "keys", "body"],
-            [[r.queue_id, r.queue_offset, iso(r.store_timestamp), r.tags, r.keys, text_of(r.body)] for r in sample],
+            [[r.queue_id, r.queue_offset, time_text(r.stored), r.tags, r.keys, text_of(r.body)] for r in sample],
         )
     )
     rows, size = sum(r.rows for r in counts), sum(r.bytes for r in counts)

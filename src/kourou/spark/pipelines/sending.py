@@ -10,7 +10,7 @@ The same drafts and the same sender as the sink's, and beside that
 
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -246,16 +246,23 @@ def _size(draft: Draft) -> int:
 class Pace:
     """Keeps a rate, by waiting behind what was sent."""
 
-    def __init__(self, rate: float | None) -> None:
+    def __init__(
+        self,
+        rate: float | None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         self._rate = rate
-        self._began = time.monotonic()
+        self._clock = clock
+        self._sleep = sleep
+        self._began = clock()
         self._count = 0
         self.wave_rows = WAVE_ROWS if rate is None else max(min(int(rate / 5), WAVE_ROWS), 1)
 
     def sent(self, count: int) -> None:
         self._count += count
         if self._rate is not None:
-            time.sleep(max(self._began + self._count / self._rate - time.monotonic(), 0.0))
+            self._sleep(max(self._began + self._count / self._rate - self._clock(), 0.0))
 
 
 def prepared(draft: Draft, place: tuple[Any, ...] | None, sending: How, retry_topic: str | None) -> Draft:

@@ -5,6 +5,7 @@ the same rows and the same unique keys: at least once, and duplicates can be tol
 """
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +17,7 @@ from kourou.spark.source import commit_progress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
 
 BATCH_ROWS: Final = 500_000
 KEPT: Final = 1000
@@ -85,11 +87,11 @@ def send_stream(
     options = sink_options(wanted.namesrv, wanted.options)
     check_target(frame, options, wanted.target)
     counts: dict[int, Shipment] = {}
+    started: Future[StreamingQuery] = Future()  # its id stays the same for as long as the checkpoint is there
 
     def send(batch: "DataFrame", number: int) -> None:
         run.enter_batch(number)
-        query = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-        how = How(write_id=f"{query}/{number}", is_ordered=is_ordered)
+        how = How(write_id=f"{started.result().id}/{number}", is_ordered=is_ordered)
         counts[number] = send_frame(prepare(batch), Sending(options=options, topic=wanted.target, how=how))
         counts.pop(number - KEPT, None)
 
@@ -106,6 +108,8 @@ def send_stream(
         writer = writer.trigger(availableNow=True)
     else:
         writer = writer.trigger(processingTime=f"{round(wanted.every_s * 1000)} milliseconds")
-    run.follow(writer.start(), count)
+    query = writer.start()
+    started.set_result(query)
+    run.follow(query, count)
     if "group" in wanted.options and run.report.to_offsets:
         commit_progress(run.report.to_offsets, wanted.source())
