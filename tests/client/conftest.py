@@ -6,9 +6,10 @@ give their topics and groups names of their own (`name`), so one broker serves t
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from tests.interop.processes import wait_for
@@ -49,12 +50,18 @@ class World:
 
 @pytest.fixture(scope="session")
 def apache_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    home = tmp_path_factory.mktemp("apache")
+    with apache(tmp_path_factory.mktemp("apache"), APACHE_SETTINGS) as world:
+        yield world
+
+
+@contextmanager
+def apache(home: Path, settings: Mapping[str, object]) -> Iterator[World]:
+    """Apache's name server and a broker with these settings."""
     with ExitStack() as at_end:
         with needed():
             name_server = ApacheNameServer(home / "namesrv")
             at_end.callback(name_server.kill)
-            broker = ApacheBroker(home / "broker", "broker-a", name_server.address, APACHE_SETTINGS)
+            broker = ApacheBroker(home / "broker", "broker-a", name_server.address, settings)
             at_end.callback(broker.kill)
             broker.wait_ready()
             wait_for("the registration of the broker", lambda: _is_registered(name_server.address), 60)

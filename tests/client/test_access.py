@@ -1,19 +1,14 @@
 """A broker that asks who one is: Apache's, with access control on."""
 
-import asyncio
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
-from tests.interop.processes import wait_for
-from tests.interop.servers import ApacheBroker, ApacheNameServer
-from tests.interop.worlds import needed
 
 from kourou.client import Credentials, connect
 from kourou.protocol.errors import NoPermissionError
 
-from .conftest import PATIENT
+from .conftest import PATIENT, apache
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
@@ -32,24 +27,8 @@ SETTINGS = {
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The name server of a guarded broker."""
-    home = tmp_path_factory.mktemp("guarded")
-    with ExitStack() as at_end:
-        with needed():
-            name_server = ApacheNameServer(home / "namesrv")
-            at_end.callback(name_server.kill)
-            broker = ApacheBroker(home / "broker", "broker-a", name_server.address, SETTINGS)
-            at_end.callback(broker.kill)
-            broker.wait_ready()
-            wait_for("the registration of the broker", lambda: _is_registered(name_server.address), 60)
-        yield name_server.address
-
-
-def _is_registered(namesrv: str) -> bool:
-    async def look() -> bool:
-        async with connect(namesrv) as mq:
-            return bool((await mq.admin.brokers.cluster()).broker_addr_table)
-
-    return asyncio.run(look())
+    with apache(tmp_path_factory.mktemp("guarded"), SETTINGS) as world:
+        yield world.namesrv
 
 
 async def test_who_signs_is_served(guarded: str, name: str) -> None:

@@ -1,22 +1,16 @@
 """A broker under attack, and requests that hurt none."""
 
 import itertools
-import json
-import os
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from kourou.protocol import headers
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command
 
-from .target import PATIENCE, Peer, Target
+from .target import PATIENCE, Ordinary, Peer, Target
 
 _opaques = itertools.count(1)
 
@@ -61,24 +55,8 @@ class BrokerTarget(Target):
     """A running `kourou run`; `port` is its broker's."""
 
     def __init__(self, folder: Path, *settings: str) -> None:
-        self.folder = folder
-        self.log_path = folder / "log.txt"
-        ready = folder / "ready.json"
-        where = ["--namesrv-port", "0", "--port", "0", "--store", str(folder / "store"), "--ready-file", str(ready)]
-        command = [sys.executable, "-m", "kourou", "run", *where]
-        for word in settings:
-            command += ["--set", word]
-        self.started = time.monotonic()
-        with self.log_path.open("wb") as log:
-            self.process = subprocess.Popen(
-                command, stdout=log, stderr=log, cwd=folder, env={**os.environ, "HOME": str(folder)}
-            )
-        deadline = self.started + PATIENCE
-        while not ready.exists():
-            assert self.process.poll() is None, self.log
-            assert time.monotonic() < deadline, "the broker did not get ready"
-            time.sleep(0.005)
-        told = json.loads(ready.read_text())
+        where = ["--namesrv-port", "0", "--port", "0", "--store", str(folder / "store")]
+        told = self._start(folder, ["run", *where], settings)
         self.port = int(told["broker"].rpartition(":")[2])
         self.name_server_port = int(told["namesrv"].rpartition(":")[2])
 
@@ -101,49 +79,15 @@ class BrokerTarget(Target):
             assert word not in log, log[log.index(word) - 500 :][:4000]
 
 
-class Customer:
-    """An ordinary client that sends and reads what it sent all the time, from a thread."""
+class Customer(Ordinary):
+    """Sends, and reads what it sent."""
 
-    def __init__(self, target: BrokerTarget) -> None:
-        self._peer = Peer(target.port)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._failure: BaseException | None = None
-        self.seconds: list[float] = []
-
-    def __enter__(self) -> "Customer":
-        self._thread.start()
-        return self
-
-    def _run(self) -> None:
-        try:
-            while not self._stop.is_set():
-                began = time.perf_counter()
-                sent = self._peer.ask(send_command("ordinary", b"ordinary"))
-                assert sent.code == ResponseCode.SUCCESS, sent
-                assert sent.ext is not None
-                found = self._peer.ask(pull_command("ordinary", int(sent.ext["queueOffset"]), group="customers"))
-                assert found.code == ResponseCode.SUCCESS, found
-                self.seconds.append(time.perf_counter() - began)
-                self._stop.wait(0.01)
-        except BaseException as error:
-            self._failure = error
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        enough = time.monotonic() + PATIENCE
-        while len(self.seconds) < 20 and self._failure is None and time.monotonic() < enough:
-            time.sleep(0.01)
-        self._stop.set()
-        self._thread.join(PATIENCE)
-        self._peer.sock.close()
-        if self._failure is not None:
-            raise AssertionError("the ordinary client was not served") from self._failure
-
-    def usual(self) -> float:
-        """What half of its rounds took at most."""
-        return sorted(self.seconds)[len(self.seconds) // 2]
+    def round(self) -> None:
+        sent = self._peer.ask(send_command("ordinary", b"ordinary"))
+        assert sent.code == ResponseCode.SUCCESS, sent
+        assert sent.ext is not None
+        found = self._peer.ask(pull_command("ordinary", int(sent.ext["queueOffset"]), group="customers"))
+        assert found.code == ResponseCode.SUCCESS, found
 
 
 def until(condition: Callable[[], bool], what: str) -> None:

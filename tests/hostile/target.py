@@ -2,20 +2,25 @@
 
 import json
 import os
+import select
 import socket
 import struct
 import subprocess
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from kourou.protocol import frame
 from kourou.protocol.codes import RequestCode
 from kourou.protocol.command import Command
 
 MIB = 1024 * 1024
+FLOOD_MAX = 64 * MIB
 PATIENCE = 60.0
 """Seconds after which a peer gives up. Far more than is ever needed: machines that run tests can be busy."""
 
@@ -78,23 +83,28 @@ class Target:
     """A running `kourou namesrv`."""
 
     def __init__(self, folder: Path, *settings: str) -> None:
+        told = self._start(folder, ["namesrv", "-p", "0"], [f"kvConfigPath={folder / 'kvConfig.json'}", *settings])
+        self.port = int(told["namesrv"].rpartition(":")[2])
+
+    def _start(self, folder: Path, words: list[str], settings: Iterable[str]) -> dict[str, str]:
+        """Runs `kourou` with these words until it is ready: what it says then."""
         self.folder = folder
         self.log_path = folder / "log.txt"
         ready = folder / "ready.json"
-        words = [f"kvConfigPath={folder / 'kvConfig.json'}", *settings]
-        command = [sys.executable, "-m", "kourou", "namesrv", "-p", "0", "--ready-file", str(ready)]
-        for word in words:
+        command = [sys.executable, "-m", "kourou", *words, "--ready-file", str(ready)]
+        for word in settings:
             command += ["--set", word]
+        self.started = time.monotonic()
         with self.log_path.open("wb") as log:
             self.process = subprocess.Popen(
                 command, stdout=log, stderr=log, cwd=folder, env={**os.environ, "HOME": str(folder)}
             )
-        deadline = time.monotonic() + PATIENCE
         while not ready.exists():
             assert self.process.poll() is None, self.log
-            assert time.monotonic() < deadline, "the name server did not get ready"
-            time.sleep(0.02)
-        self.port = int(json.loads(ready.read_text())["namesrv"].rpartition(":")[2])
+            assert time.monotonic() < self.started + PATIENCE, "it did not get ready"
+            time.sleep(0.005)
+        told: dict[str, str] = json.loads(ready.read_text())
+        return told
 
     def stop(self) -> int:
         self.process.terminate()
@@ -139,30 +149,30 @@ class Target:
             assert word not in log, log[-4000:]
 
 
-class Probe:
-    """An ordinary client that asks all the time, from a thread, and notes how long each answer takes."""
+class Ordinary(ABC):
+    """An ordinary client that asks all the time, from a thread, and notes how long each round takes."""
 
-    def __init__(self, target: Target, topic: str = "probed") -> None:
+    def __init__(self, target: Target) -> None:
         self._peer = Peer(target.port)
-        self._topic = topic
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._failure: BaseException | None = None
         self.seconds: list[float] = []
 
-    def __enter__(self) -> "Probe":
+    @abstractmethod
+    def round(self) -> None:
+        """Ask, and look at the answer."""
+
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
     def _run(self) -> None:
-        opaque = 0
         try:
             while not self._stop.is_set():
-                opaque += 1
                 began = time.perf_counter()
-                answer = self._peer.ask(Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, opaque, ext={"topic": self._topic}))
+                self.round()
                 self.seconds.append(time.perf_counter() - began)
-                assert (answer.code, answer.opaque) == (17, opaque)
                 self._stop.wait(0.005)
         except BaseException as error:
             self._failure = error
@@ -180,9 +190,38 @@ class Probe:
             raise AssertionError("the ordinary client was not served") from self._failure
 
     def usual(self) -> float:
-        """What half of the answers took at most."""
+        """What half of its rounds took at most."""
         return sorted(self.seconds)[len(self.seconds) // 2]
 
     @property
     def longest(self) -> float:
         return max(self.seconds)
+
+
+class Probe(Ordinary):
+    """Asks for the route of a topic that there is not."""
+
+    def __init__(self, target: Target, topic: str = "probed") -> None:
+        super().__init__(target)
+        self._topic = topic
+        self._opaque = 0
+
+    def round(self) -> None:
+        self._opaque += 1
+        answer = self._peer.ask(Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, self._opaque, ext={"topic": self._topic}))
+        assert (answer.code, answer.opaque) == (17, self._opaque)
+
+
+def flood(crowd: list[Peer], request: bytes) -> None:
+    """Peers that send requests for as long as these are taken, and never look at an answer."""
+    taken = dict.fromkeys(crowd, 0)
+    for peer in crowd:
+        peer.sock.setblocking(False)
+    quiet_since = time.monotonic()
+    while time.monotonic() - quiet_since < 0.5:
+        _, ready, _ = select.select([], [peer.sock for peer in crowd], [], 0.05)
+        for peer in crowd:
+            if peer.sock in ready:
+                taken[peer] += peer.sock.send(request[taken[peer] % len(request) :])
+                quiet_since = time.monotonic()
+                assert taken[peer] < FLOOD_MAX, "requests are taken without end from a peer that does not read"

@@ -1,10 +1,8 @@
 """Too many topics, groups, pulls, locks and connections, and peers that do not read: memory has bounds, others none."""
 
 import json
-import select
 import socket
 import struct
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -14,7 +12,7 @@ from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command
 
 from .broker_target import BrokerTarget, Customer, pull_command, send_command, until
-from .target import MIB, PATIENCE, Peer
+from .target import MIB, PATIENCE, Peer, flood
 
 TOPICS_MAX, GROUPS_MAX = 300, 300
 
@@ -150,18 +148,8 @@ def test_peers_that_never_read(crowded: BrokerTarget) -> None:
     before = crowded.rss
     request = frame.encode(pull_command(topic)) * 50
     crowd = [Peer(crowded.port, receive_buffer=4096) for _ in range(6)]
-    taken = dict.fromkeys(crowd, 0)
-    for peer in crowd:
-        peer.sock.setblocking(False)
     with Customer(crowded) as customer:
-        quiet_since = time.monotonic()
-        while time.monotonic() - quiet_since < 0.5:
-            _, ready, _ = select.select([], [peer.sock for peer in crowd], [], 0.05)
-            for peer in crowd:
-                if peer.sock in ready:
-                    taken[peer] += peer.sock.send(request[taken[peer] % len(request) :])
-                    quiet_since = time.monotonic()
-                    assert taken[peer] < 64 * MIB, "requests are taken without end from a peer that does not read"
+        flood(crowd, request)
     grown = crowded.rss - before
     assert grown < len(crowd) * 70 * MIB, f"{grown / len(crowd) / MIB:.1f} MiB a connection"
     assert customer.usual() < 1

@@ -2,7 +2,6 @@
 
 import json
 import resource
-import select
 import socket
 import struct
 import time
@@ -14,7 +13,7 @@ from kourou.protocol import frame
 from kourou.protocol.codes import RequestCode
 from kourou.protocol.command import Command
 
-from .target import MIB, PATIENCE, Peer, Probe, Target
+from .target import MIB, PATIENCE, Peer, Probe, Target, flood
 
 CROWD = 10_000
 TOPICS = 5_000
@@ -131,18 +130,8 @@ def test_peers_that_never_read(what: RequestCode, target: Target, topics: None) 
     before = target.rss
     request = frame.encode(Command(what, 1, ext={"topic": "topic-with-a-name-of-some-length-7"})) * 50
     crowd = [Peer(target.port, receive_buffer=4096) for _ in range(6)]
-    taken = dict.fromkeys(crowd, 0)
-    for peer in crowd:
-        peer.sock.setblocking(False)
     with Probe(target) as probe:
-        quiet_since = time.monotonic()
-        while time.monotonic() - quiet_since < 0.5:
-            _, ready, _ = select.select([], [peer.sock for peer in crowd], [], 0.05)
-            for peer in crowd:
-                if peer.sock in ready:
-                    taken[peer] += peer.sock.send(request[taken[peer] % len(request) :])
-                    quiet_since = time.monotonic()
-                    assert taken[peer] < 64 * MIB, "requests are taken without end from a peer that does not read"
+        flood(crowd, request)
         target.check()
     grown = target.rss - before
     assert grown < len(crowd) * 16 * MIB, f"{grown / len(crowd) / MIB:.1f} MiB a connection"
