@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.interop.processes import GaveUpError
 from tests.interop.toolchain import MissingToolError
 
-from benchmarks import broker, client, codec, nameserver, records, recovery, report, store
+from benchmarks import broker, client, codec, nameserver, records, recovery, report, spark, store
 from benchmarks.load import RefusedError
 
 BENCHMARKS: dict[str, Callable[[argparse.Namespace], report.Result]] = {
@@ -21,6 +21,7 @@ BENCHMARKS: dict[str, Callable[[argparse.Namespace], report.Result]] = {
     "store": lambda options: store.run_aside(options.quick),
     "broker": broker.run,
     "client": client.run,
+    "spark": spark.run,
     "recovery": lambda options: recovery.run(recovery.QUICK_MIB if options.quick else recovery.MIB_WRITTEN),
 }
 
@@ -32,6 +33,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="a short run, to try it: too short for the JVM to warm up")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure there")
     nameserver.add_options(parser.add_argument_group("nameserver"))
+    spark.add_options(parser.add_argument_group("spark"))
     options = parser.parse_args()
     unknown = [name for name in options.names if name not in BENCHMARKS]
     if unknown:

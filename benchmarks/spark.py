@@ -1,14 +1,16 @@
-"""Topics as DataFrames: rows per CPU-second of Spark's own processes.
+"""Topics as DataFrames, beside Spark's connector for Kafka: rows per CPU-second of Spark's own processes.
 
-`python -m benchmarks.spark [--quick] [--no-spark]`
+    decode     records of a pull answer or a log into Arrow batches, in this process
+    scan       format("rocketmq-store") over files with 1 KiB bodies
+    read       a topic as a batch
+    available  a topic as a stream that ends when all is read, in four batches
+    write      rows to a topic
+    archive    a topic into Parquet files by topic, date and hour
+    live       200 messages a second over 8 queues: how long a small batch takes
+    dent       the latency of a producer of 1,000 messages a second while Spark reads a backlog
 
-    decode    records of a pull answer or a log into Arrow batches, in this process
-    scan      format("rocketmq-store") over files with 1 KiB bodies, through Spark
-    read      format("rocketmq") from a broker in another process, through Spark
-    write     format("rocketmq") to that broker, through Spark
-
-The processor time of the JVM and all its Python workers counts, the broker's does not. The first query of a JVM is not
-counted; the median of three others is.
+Both sides run in the same session (`spark_beside.py`), each with a single broker in a process of its own. The processor
+time of the JVM and all its Python workers counts, the brokers' does not. Rows have bodies of 1 KiB.
 """
 
 import argparse
@@ -18,27 +20,35 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from benchmarks.report import Bar, Result, middle, print_where, table, where
+from benchmarks.report import ROOT, Bar, Result, middle, table
+from benchmarks.servers import start_kourou_broker
+from benchmarks.spark_beside import BODY_SIZE, LIVE_TOPIC, QUEUES, SINK_TOPIC, TOPIC
+from benchmarks.spark_dent import dent
+from benchmarks.spark_kafka import Kafka, jars, spark_home
 from kourou.protocol.hosts import encode_host
 from kourou.protocol.record import Scanner, encode_filler, encode_record
 from kourou.spark.columns import COLUMNS
 from kourou.spark.rows import FULL, RowBuilder, Rows, make_rows
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-ROWS, QUICK_ROWS = 400_000, 20_000
-ROUNDS = 3
-BODY_SIZE = 1024
+ROWS, QUICK_ROWS = 200_000, 10_000
+SCAN_ROWS = 800_000
+WARM_UP, QUICK_WARM_UP = 10, 1
 SEGMENT = 64 * 1024 * 1024
-TOPIC = "SparkBench"
 SCAN_BAR = 200_000
 """Rows per CPU-second that a scan has to reach at 1 KiB."""
+
+BARS = {"read": 1.3, "available": 1.0, "write": 1.3, "archive": 1.5}
+"""How many times the rows per CPU-second of Kafka's connector ours has to reach."""
+
+LIVE_BAR = 1.3
+"""How many times as long as Kafka's a small batch may take."""
+
+DENT_BAR = 2.0
+"""How many times the p99 of a producer may be what it is while nobody reads."""
 
 
 def record(number: int, at: int, body_size: int) -> bytes:
@@ -105,118 +115,94 @@ def _decode_s(kind: Callable[[tuple[str, ...]], RowBuilder], data: bytes) -> flo
 # ── Through Spark ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def tree_cpu_s(root: int) -> float:
-    """Processor time of a process and all that descend from it, those that ended included."""
-    children: dict[int, list[int]] = {}
-    times: dict[int, float] = {}
-    tick = os.sysconf("SC_CLK_TCK")
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        pid = int(path.parent.name)
-        children.setdefault(int(fields[1]), []).append(pid)
-        times[pid] = sum(map(int, fields[11:15])) / tick
-    todo, total = [root], 0.0
-    while todo:
-        pid = todo.pop()
-        total += times.get(pid, 0.0)
-        todo += children.get(pid, [])
-    return total
-
-
-def rate(jvm: int, rows: int, work: Callable[[], object]) -> float:
-    """Rows per CPU-second of Spark: the median of some rounds after one that does not count."""
-    work()
-    rates = []
-    for _ in range(ROUNDS):
-        begin = tree_cpu_s(jvm)
-        work()
-        rates.append(rows / max(tree_cpu_s(jvm) - begin, 1e-9))
-    return middle(rates)
-
-
-def drain(frame: "DataFrame") -> None:
-    frame.write.format("noop").mode("overwrite").save()
-
-
-@contextmanager
-def broker(folder: Path) -> Iterator[str]:
-    """`kourou run` in a process of its own; the address of its name server."""
-    ready = folder / "ready.json"
-    ports = ["--namesrv-port", "0", "--port", "0"]
-    command = [
-        sys.executable,
-        "-m",
-        "kourou",
-        "run",
-        *ports,
-        "--store",
-        str(folder / "store"),
-        "--ready-file",
-        str(ready),
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    try:
-        while not ready.exists():
-            if process.poll() is not None:
-                raise RuntimeError("kourou run did not start")
-            time.sleep(0.05)
-        yield json.loads(ready.read_text())["namesrv"]
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def spark_figures(spark: "SparkSession", rows: int, folder: Path) -> dict[str, float]:
+def spark_figures(quick: bool, only: str | None, folder: Path) -> dict[str, Any]:
+    """What the session with both sides found out. Raises MissingToolError, GaveUpError."""
     from tests.spark.brokers import create_topic
 
-    jvm = spark.sparkContext._jvm
-    assert jvm is not None
-    pid = int(jvm.java.lang.ProcessHandle.current().pid())
-    (folder / "log").mkdir()
-    write_store(folder / "log", rows)
-    figures = {}
-    scan = spark.read.format("rocketmq-store").option("splitSize", "64m").load(str(folder / "log"))
-    figures["scan"] = rate(pid, rows, lambda: drain(scan))
-    with broker(folder) as namesrv:
-        create_topic(namesrv, TOPIC, 8)
-        made = spark.range(rows).selectExpr(f"repeat('x', {BODY_SIZE}) as body", "concat('k', id) as keys")
-        sink = made.write.format("rocketmq").mode("append").option("namesrv", namesrv).option("topic", TOPIC)
-        figures["write"] = rate(pid, rows, sink.save)
-        reader = spark.read.format("rocketmq").option("namesrv", namesrv).option("topics", TOPIC)
-        stored = rows * (ROUNDS + 1)
-        figures["read"] = rate(pid, stored, lambda: drain(reader.load()))
-    return figures
+    rows, scan_rows = (QUICK_ROWS, QUICK_ROWS) if quick else (ROWS, SCAN_ROWS)
+    path = os.pathsep.join([str(spark_home()), str(ROOT / "src"), str(ROOT)])
+    environment = {**os.environ, "PYTHONPATH": path}
+    connector = str(jars("spark-kafka"))
+    work = folder / "work"
+    work.mkdir()
+    kafka = Kafka(folder / "kafka", QUEUES)
+    try:
+        broker = start_kourou_broker(folder / "kourou", "ASYNC_FLUSH")
+        try:
+            for topic in (TOPIC, SINK_TOPIC, LIVE_TOPIC):
+                create_topic(broker.address, topic, QUEUES)
+            words = ["--namesrv", broker.address, "--kafka", kafka.address, "--jars", connector]
+            words += ["--folder", str(work), "--rows", str(rows)]
+            words += ["--warm-up", str(QUICK_WARM_UP if quick else WARM_UP)]
+            if quick:
+                words += ["--live", "5", "--live-warm-up", "5"]
+            if only is None or "scan" in only:
+                write_store(folder, scan_rows)
+                words += ["--scan", str(folder), "--scan-rows", str(scan_rows)]
+            if only is not None:
+                words += ["--only", only]
+            subprocess.run([sys.executable, "-m", "benchmarks.spark_beside", *words], env=environment, check=True)
+            found: dict[str, Any] = json.loads((work / "figures.json").read_text())
+            kafka.stop()
+            if only is None or "dent" in only:
+                seconds = 3.0 if quick else 15.0
+                found["dent"] = dent(broker.address, LIVE_TOPIC, rows, folder / "dent", environment, seconds)
+        finally:
+            broker.stop()
+    finally:
+        kafka.stop()
+    return found
 
 
-def run(quick: bool, with_spark: bool = True) -> Result:
-    figures = decode_figures(quick)
-    lines = [(f"decode, {name}", f"{value:,.0f}") for name, value in figures.items()]
+def spark_bars(found: dict[str, Any]) -> list[Bar]:
+    """A bar for whatever was measured."""
     bars = []
-    if with_spark:
-        from kourou.spark.session import session
+    if "scan" in found:
+        bars.append(Bar("CPU of a store scan", 1e6 / found["scan"]["rocketmq"], 1e6 / SCAN_BAR, "µs per row"))
+    for name, limit in BARS.items():
+        if name in found:
+            ours, theirs = found[name]["rocketmq"], found[name]["kafka"]
+            bars.append(Bar(f"CPU per row, {name}, ours beside Kafka's", theirs / ours, round(1 / limit, 2), "times"))
+    if "live" in found:
+        ours, theirs = found["live"]["rocketmq"], found["live"]["kafka"]
+        bars.append(Bar("time of a small batch, ours beside Kafka's", ours / theirs, LIVE_BAR, "times"))
+    if "dent" in found:
+        alone, beside = (middle(each["p99"] for each in found["dent"][name]) for name in ("alone_ms", "beside_ms"))
+        bars.append(Bar("p99 of a producer while Spark reads", beside / alone, DENT_BAR, "times without"))
+    return bars
 
-        rows = QUICK_ROWS if quick else ROWS
-        with tempfile.TemporaryDirectory() as folder:
-            spark = session("kourou-bench", "local[2]", {"spark.ui.enabled": "false"})
-            try:
-                through = spark_figures(spark, rows, Path(folder))
-            finally:
-                spark.stop()
-        lines += [(f"{name}, {BODY_SIZE} B", f"{value:,.0f}") for name, value in through.items()]
-        bars.append(Bar("CPU of a store scan", 1e6 / through["scan"], 1e6 / SCAN_BAR, "µs per row"))
-        figures |= through
+
+def spark_lines(found: dict[str, Any]) -> list[str]:
+    rows = [("scan", f"{found['scan']['rocketmq']:,.0f}", "", "")] if "scan" in found else []
+    for name in BARS:
+        if name in found:
+            ours, theirs = found[name]["rocketmq"], found[name]["kafka"]
+            rows.append((name, f"{ours:,.0f}", f"{theirs:,.0f}", f"{ours / theirs:.2f}"))
+    text = ["", table([f"rows per CPU-second, Spark {found['spark']}", "rocketmq", "kafka", "ratio"], rows)]
+    if "live" in found:
+        ours, theirs = found["live"]["rocketmq"], found["live"]["kafka"]
+        text += ["", f"a small batch, {QUEUES} queues: {ours:.0f} ms, Kafka's {theirs:.0f} ms"]
+    if "dent" in found:
+        for name, label in (("alone_ms", "alone"), ("beside_ms", "beside Spark")):
+            each = found["dent"][name]
+            p50, p99 = (middle(one[share] for one in each) for share in ("p50", "p99"))
+            text.append(f"a producer {label}: p50 {p50:.2f} ms, p99 {p99:.2f} ms")
+        text.append(f"Spark read {found['dent']['read_rows_per_s']:,.0f} rows a second meanwhile")
+    return text
+
+
+def run(options: argparse.Namespace) -> Result:
+    figures = decode_figures(options.quick)
+    lines = [(f"decode, {name}", f"{value:,.0f}") for name, value in figures.items()]
     text = [table(["rows per CPU-second", ""], lines)]
-    reason = "too few rows to tell" if quick else None
-    return Result("Spark", text, bars, {"rows_per_cpu_second": figures}, reason)
+    with tempfile.TemporaryDirectory() as folder:
+        found = spark_figures(options.quick, options.spark_only, Path(folder))
+    text += spark_lines(found)
+    reason = "too few rows to tell" if options.quick else None
+    return Result("Spark", text, spark_bars(found), {"decode": figures, **found}, reason)
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Rows per CPU-second through Spark.")
-    parser.add_argument("--quick", action="store_true", help="a short run, to try it")
-    parser.add_argument("--no-spark", action="store_true", help="decoding alone")
-    options = parser.parse_args()
-    print_where(where())
-    run(options.quick, not options.no_spark).print()
+def add_options(parser: Any) -> None:
+    parser.add_argument(
+        "--spark-only", metavar="NAMES", help="some of scan,write,read,available,archive,live,dent (default: all)"
+    )

@@ -1,0 +1,102 @@
+"""Do normal clients notice that Spark reads? Latencies of a steady producer, alone and beside a reader of a backlog.
+
+    python -m benchmarks.spark_dent --namesrv HOST:PORT --topic TOPIC --seconds 20      latencies as JSON
+
+One message after the other, each when it is due; what counts is the time from when it was due until it is stored. Spark
+runs with the lowest priority, since it would be on other machines than the broker; what is left is what it asks of the
+broker.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from benchmarks.report import quantile
+from benchmarks.spark_beside import message_sender
+
+RATE = 1000
+WARM_UP_S = 3.0
+
+
+def pace(namesrv: str, topic: str, seconds: float) -> dict[str, float]:
+    """Latencies in ms of a producer that sends a message each millisecond."""
+    produce = message_sender(namesrv, topic)
+    found: list[int] = []
+    begin = time.perf_counter_ns()
+    number = 0
+    while number < RATE * (WARM_UP_S + seconds):
+        due = begin + number * 1_000_000_000 // RATE
+        early = due - time.perf_counter_ns()
+        if early > 0:
+            time.sleep(early / 1e9)
+        produce(number)
+        if number >= RATE * WARM_UP_S:
+            found.append(time.perf_counter_ns() - due)
+        number += 1
+    return {"p50": quantile(found, 0.5) / 1e6, "p99": quantile(found, 0.99) / 1e6}
+
+
+def _run_pace(namesrv: str, topic: str, seconds: float) -> dict[str, float]:
+    """In a process of its own, as a client is."""
+    words = ["--namesrv", namesrv, "--topic", topic, "--seconds", str(seconds)]
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.spark_dent", *words], capture_output=True, text=True, check=True
+    )
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def dent(
+    namesrv: str, topic: str, rows: int, folder: Path, environment: Mapping[str, str], seconds: float, rounds: int = 3
+) -> dict[str, object]:
+    """Rounds without a reader and with one, in turns, while Spark is there all the time."""
+    folder.mkdir()
+    words = ["--namesrv", namesrv, "--folder", str(folder), "--rows", str(rows)]
+    command = [sys.executable, "-m", "benchmarks.spark_beside", *words]
+    with (folder / "output.txt").open("w") as output:
+        spark = subprocess.Popen(
+            command, env=environment, stdout=output, stderr=output, preexec_fn=lambda: os.nice(19) and None
+        )
+    try:
+        _wait_for(folder / "ready", spark)
+        alone, beside = [], []
+        for _ in range(rounds):
+            alone.append(_run_pace(namesrv, topic, seconds))
+            (folder / "read").touch()
+            _wait_for(folder / "reading", spark)
+            beside.append(_run_pace(namesrv, topic, seconds))
+            (folder / "read").unlink()
+            _wait_gone(folder / "reading", spark)
+        (folder / "enough").touch()
+        spark.wait(60)
+        speed = json.loads((folder / "figures.json").read_text())["rows_per_s"]
+    finally:
+        spark.kill()
+        spark.wait()
+    return {"alone_ms": alone, "beside_ms": beside, "read_rows_per_s": speed}
+
+
+def _wait_for(path: Path, spark: "subprocess.Popen[bytes]") -> None:
+    while not path.exists():
+        if spark.poll() is not None:
+            raise RuntimeError(f"Spark ended: {(path.parent / 'output.txt').read_text()[-2000:]}")
+        time.sleep(0.05)
+
+
+def _wait_gone(path: Path, spark: "subprocess.Popen[bytes]") -> None:
+    while path.exists() and spark.poll() is None:
+        time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Latencies of a steady producer.")
+    parser.add_argument("--namesrv", required=True)
+    parser.add_argument("--topic", required=True)
+    parser.add_argument("--seconds", type=float, default=20.0)
+    options = parser.parse_args()
+    print(json.dumps(pace(options.namesrv, options.topic, options.seconds)))
