@@ -95,6 +95,28 @@ def test_a_range_is_read_as_it_is(broker: EmbeddedThread, cluster: Cluster) -> N
     assert [body for _, body in both] == [b"498", b"499", b"x0", b"x1", b"x2"]
 
 
+def test_answers_of_all_sizes(broker: EmbeddedThread, cluster: Cluster) -> None:
+    """Pulls that were sent ahead began at the wrong place; nothing is missing or there twice."""
+    create_topic(broker.namesrv, "uneven")
+    sizes = [(number * 7919) % 97 * (400 if number % 150 > 75 else 4) + 1 for number in range(700)]
+    send(cluster, "uneven", [bytes(size) for size in sizes])
+    queue = cluster.route("uneven", fresh=True).readable[0]
+    for start, end in ((0, 700), (33, 611), (699, 700)):
+        batches = puller(cluster).read((Range(queue, start, end),))
+        assert [len(body) for batch in batches for body in batch.column(1).to_pylist()] == sizes[start:end]
+
+
+def test_large_requests_are_sent_whole(broker: EmbeddedThread, cluster: Cluster) -> None:
+    """More than the system takes at a time, in many pieces."""
+    create_topic(broker.namesrv, "large")
+    rows = [{"body": bytes([number % 256]) * 60_000} for number in range(300)]
+    one = sender(cluster)
+    one.send(Drafts("large", "job/0").of(batch_of(rows)))
+    assert one.sent.messages == 300
+    found = sorted((bytes(row["body"]) for row in pull_all(cluster, "large")), key=lambda body: body[0])
+    assert found == sorted((row["body"] for row in rows), key=lambda body: body[0])
+
+
 def test_a_reader_that_is_left_halfway(broker: EmbeddedThread, cluster: Cluster) -> None:
     create_topic(broker.namesrv, "halfway")
     send(cluster, "halfway", [b"%d" % n for n in range(300)], queue=0)

@@ -1,11 +1,12 @@
 """Ranges of queues -> Arrow batches, in a task.
 
-While one answer is decoded the next is already asked for. A broker that goes away is asked again, at its new address if
-it has one, from where the reading stands: no row is lost or given twice.
+While one answer is decoded the next ones are already asked for. A broker that goes away is asked again, at its new
+address if it has one, from where the reading stands: no row is lost or given twice.
 """
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -29,6 +30,9 @@ log = logging.getLogger(__name__)
 
 MESSAGES_MAX: Final = 1024
 """What a pull asks for at most; brokers give less, 32 by default."""
+
+AHEAD_MAX: Final = 16
+"""Pulls that are under way at a time."""
 
 READING_GROUP: Final = "TOOLS_CONSUMER"
 """Every broker knows this group, so nobody has to create one for a reader that keeps its offsets elsewhere."""
@@ -130,32 +134,53 @@ class Puller:
             fresh = True
 
     def _answers(self, address: str, one: Range, offset: int) -> Iterator[Command]:
-        """Answers from an offset on. The next is under way while one is looked at."""
+        """Answers from an offset on, one behind the other.
+
+        A broker gives few messages at a time, so that a pull costs more than what it brings. Several are under way: as
+        long as each brings as many as the one before, it is known where the next begins. Where one brings more or
+        less, those behind it were for nothing.
+        """
         link = connect(address, self._cluster.access)
-        [number] = link.send(self._request(one, offset))
-        is_waiting = True
+        waiting: deque[tuple[int, int]] = deque()  # the number of a request, and where it begins
+        following: int | None = offset
+        stride, depth = 0, 1
         try:
-            while True:
+            while following is not None and following < one.end:
+                if not waiting or (len(waiting) <= depth // 2 and stride):
+                    starts = self._starts_ahead(waiting, following, stride, depth, one.end)
+                    numbers = link.send(*(self._request(one, start, stride) for start in starts))
+                    waiting.extend(zip(numbers, starts, strict=True))
+                number, start = waiting.popleft()
                 answer = link.answer(number)
-                is_waiting = False
                 following = _following(answer)
-                if following is not None and following < one.end:
-                    [number] = link.send(self._request(one, following))
-                    is_waiting = True
+                if following is None or (waiting and waiting[0][1] != following):
+                    link.ignore(number for number, _ in waiting)
+                    waiting.clear()
+                    stride, depth = 0, 1
+                elif self._wanted.is_all:
+                    stride, depth = max(following - start, 0), min(depth * 2, AHEAD_MAX)
                 yield answer
-                if not is_waiting:
-                    return
         finally:
-            if is_waiting:  # nobody will look at that answer
+            if waiting:  # nobody will look at those answers
                 forget(address, self._cluster.access)
 
-    def _request(self, one: Range, offset: int) -> Command:
+    @staticmethod
+    def _starts_ahead(
+        waiting: "deque[tuple[int, int]]", following: int, stride: int, depth: int, end: int
+    ) -> list[int]:
+        """Where the next requests begin."""
+        if not stride:
+            return [following]
+        start = waiting[-1][1] + stride if waiting else following
+        return list(range(start, end, stride))[: depth - len(waiting)]
+
+    def _request(self, one: Range, offset: int, count: int = 0) -> Command:
         ext = {
             "consumerGroup": self._group,
             "topic": one.queue.topic,
             "queueId": str(one.queue.queue_id),
             "queueOffset": str(offset),
-            "maxMsgNums": str(min(one.end - offset, MESSAGES_MAX)),
+            "maxMsgNums": str(min(one.end - offset, count or MESSAGES_MAX)),
             "sysFlag": str(int(PullSysFlag.SUBSCRIPTION)),
             "commitOffset": "0",
             "suspendTimeoutMillis": "0",
@@ -168,11 +193,13 @@ class Puller:
 
     def _next_offset(self, one: Range, offset: int, answer: Command) -> int:
         """Where to go on after an answer. Raises DataLossError for messages that are gone, RefusedError."""
+        if answer.code == ResponseCode.SUCCESS and (following := _following(answer)) is not None and following > offset:
+            return following
         if answer.code not in _PULL_CODES:
             raise _refusal(answer)
         said = PullMessageAnswer.decode(answer.ext)
         if answer.code == ResponseCode.SUCCESS:
-            return said.next_begin_offset
+            raise _ShortQueueError(f"{_name(one)} gives no way on from offset {offset}")
         if said.min_offset > offset:
             return self._lost(one, offset, min(said.min_offset, one.end))
         if said.max_offset < one.end:
@@ -227,7 +254,8 @@ def _following(answer: Command) -> int | None:
     """Where the next pull begins, if this one is as it should be."""
     if answer.code != ResponseCode.SUCCESS:
         return None
-    return int((answer.ext or {}).get("nextBeginOffset", "-1"))
+    text = (answer.ext or {}).get("nextBeginOffset", "")
+    return int(text) if text.isascii() and text.isdigit() else None
 
 
 def _refusal(answer: Command) -> KourouError:

@@ -7,22 +7,23 @@ tasks of a worker process (`connect`), since Spark uses its workers again.
 import os
 import socket
 import ssl
-import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Final, TypeVar
 
 import msgspec
 
-from kourou.protocol import command as _command
 from kourou.protocol.command import Command
 from kourou.protocol.errors import FrameError, KourouError
-from kourou.protocol.frame import FRAME_SIZE_MAX, encode
+from kourou.protocol.frame import Decoder, encode
 from kourou.spark.errors import UnreachableError
 
-_SIZES: Final = struct.Struct(">iI")
-_HEADER_MASK: Final = 0xFFFFFF
+RECEIVE_SIZE: Final = 256 * 1024
+LARGE: Final = 16 * 1024
+"""A body from this size on goes to the system as it is, beside its header."""
+
+PIECES_MAX: Final = 512
 
 _T = TypeVar("_T")
 
@@ -57,6 +58,17 @@ def _context(access: Access) -> ssl.SSLContext:
     return context
 
 
+def _pieces(command: Command) -> list[bytes]:
+    """A frame, in one piece or in two."""
+    body = command.body
+    if len(body) < LARGE:
+        return [encode(command)]
+    command.body = b""
+    head = encode(command)
+    command.body = body
+    return [(int.from_bytes(head[:4]) + len(body)).to_bytes(4) + head[4:], bytes(body)]
+
+
 class Link:
     """One connection. After an error it is of no use any more. Raises OSError, FrameError."""
 
@@ -75,7 +87,9 @@ class Link:
                 plain.close()
                 raise
         self._opaque = 0
-        self._early: dict[int, Command] = {}  # answers that came before one that was waited for
+        self._decoder = Decoder()
+        self._early: dict[int, Command] = {}  # answers that nobody has waited for yet
+        self._ignored: set[int] = set()
         self.broken = False
 
     def close(self) -> None:
@@ -92,11 +106,27 @@ class Link:
             if self._access.access_key and self._access.secret_key:
                 self._sign(command)
         try:
-            self._socket.sendall(b"".join(encode(command) for command in commands))
+            self._send([piece for command in commands for piece in _pieces(command)])
         except BaseException:
             self.close()
             raise
         return numbers
+
+    def _send(self, pieces: list[bytes]) -> None:
+        """All of it. Large pieces are not copied together before."""
+        if self._access.tls or len(pieces) == 1 or len(pieces) > PIECES_MAX:
+            self._socket.sendall(b"".join(pieces))
+            return
+        left = sum(map(len, pieces)) - self._socket.sendmsg(pieces)
+        if left:
+            rest: list[bytes | memoryview] = []
+            for piece in reversed(pieces):
+                if left <= 0:
+                    break
+                rest.append(memoryview(piece)[max(len(piece) - left, 0) :])
+                left -= len(piece)
+            for part in reversed(rest):
+                self._socket.sendall(part)
 
     def _sign(self, command: Command) -> None:
         from kourou.client.signing import Credentials
@@ -106,16 +136,19 @@ class Link:
 
     def answer(self, number: int) -> Command:
         """Wait for one answer."""
-        if number in self._early:
-            return self._early.pop(number)
         try:
-            while (command := self._receive()).opaque != number or not command.is_response:
-                if command.is_response:  # anything else is the broker asking a consumer, and we are none
-                    self._early[command.opaque] = command
+            while (found := self._early.pop(number, None)) is None:
+                self._receive()
         except BaseException:
             self.close()
             raise
-        return command
+        return found
+
+    def ignore(self, numbers: Iterable[int]) -> None:
+        """Nobody waits for these answers any more."""
+        for number in numbers:
+            if self._early.pop(number, None) is None:
+                self._ignored.add(number)
 
     def ask(self, command: Command) -> Command:
         """Send one request and wait for its answer."""
@@ -125,28 +158,20 @@ class Link:
         """The same for many, which travel together."""
         return [self.answer(number) for number in self.send(*commands)]
 
-    def _receive(self) -> Command:
-        size, word = _SIZES.unpack(self._exactly(8))
-        if not 4 <= size <= FRAME_SIZE_MAX:
-            raise _command.size_error(size, FRAME_SIZE_MAX)
-        frame = self._exactly(size - 4)
-        header_size = word & _HEADER_MASK
-        if header_size > len(frame):
-            raise FrameError(f"header of {header_size} bytes in a frame of {size} bytes")
-        header, body = bytes(frame[:header_size]), frame[header_size:]
-        if word >> 24 == _command.JSON_TYPE:
-            return _command.decode_json(header, body)  # type: ignore[arg-type]
-        return _command.decode_binary(header, body)  # type: ignore[arg-type]
-
-    def _exactly(self, size: int) -> memoryview:
-        view = memoryview(bytearray(size))
-        got = 0
-        while got < size:
-            count = self._socket.recv_into(view[got:])
-            if count == 0:
-                raise ConnectionResetError(f"{self.address} has closed the connection")
-            got += count
-        return view
+    def _receive(self) -> None:
+        """Take what is there: the answers that are whole by then."""
+        data = self._socket.recv(RECEIVE_SIZE)
+        if not data:
+            raise ConnectionResetError(f"{self.address} has closed the connection")
+        for command in self._decoder.feed(data):
+            if not command.is_response:  # the broker asking a consumer, and we are none
+                continue
+            if command.opaque in self._ignored:
+                self._ignored.remove(command.opaque)
+            else:
+                self._early[command.opaque] = command
+        if self._decoder.error is not None:
+            raise self._decoder.error
 
 
 # ── Connections of this process ─────────────────────────────────────────────────────────────────────────────────────
