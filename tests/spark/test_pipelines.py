@@ -20,6 +20,7 @@ from kourou.spark.pipelines.archive_store import archive_store
 from kourou.spark.pipelines.choosing import choice
 from kourou.spark.pipelines.dedup import dedup
 from kourou.spark.pipelines.dlq import redrive, triage
+from kourou.spark.pipelines.folders import DiskFolder
 from kourou.spark.pipelines.lake import read_lake
 from kourou.spark.pipelines.progress import BatchProgress
 from kourou.spark.pipelines.replay import replay
@@ -30,6 +31,7 @@ from kourou.spark.wire import Link
 
 from .brokers import ACCESS, create_topic, first_queue, pull_all, send, wait_for
 from .test_pipelines_frame import Kept
+from .test_pipelines_lake import archive_once
 from .test_spark import expected, fill
 
 pytestmark = [
@@ -189,9 +191,25 @@ def test_a_damaged_store(broker: EmbeddedThread, cluster: Cluster, runner: Runne
 
 
 def test_retention_that_overtakes_an_archive(
-    broker: EmbeddedThread, cluster: Cluster, runner: Runner, tmp_path: Path
+    broker: EmbeddedThread, cluster: Cluster, runner: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The lake says that it is at 5, the broker begins at 0 and ends at 3: as if the topic were another one."""
+    fill(broker, cluster, "retained", queues=1, count=10)
+    lake = tmp_path / "lake"
+    archive("retained", lake, namesrv=broker.namesrv, runner=runner)
+    send(cluster, "retained", [b"later"] * 10)
+    monkeypatch.setattr(Cluster, "starts", lambda _, queues: dict.fromkeys(queues, 14))
+    with pytest.raises(PipelineError, match=r"queue 0: wanted was offset 10, the first that is there is 14"):
+        archive("retained", lake, namesrv=broker.namesrv, runner=runner)
+    options = {"failOnDataLoss": "false"}
+    report = archive("retained", lake, namesrv=broker.namesrv, options=options, runner=runner)
+    assert (report.written.rows, report.skipped) == (6, {"gone before they were read": 4})
+    [note] = report.notes
+    assert note.endswith("queue 0: wanted was offset 10, the first that is there is 14: 4 messages are lost")
+    assert [place[3] for place in plain_places(lake)] == [*range(10), *range(14, 20)]
+
+
+def test_a_topic_that_was_made_anew(broker: EmbeddedThread, cluster: Cluster, runner: Runner, tmp_path: Path) -> None:
+    """The lake says that it is at 9, and the broker ends at 5."""
     fill(broker, cluster, "anew", queues=1, count=5)
     lake = tmp_path / "lake"
     archive("anew", lake, namesrv=broker.namesrv, runner=runner)
@@ -264,6 +282,27 @@ def test_a_replay_of_some(broker: EmbeddedThread, cluster: Cluster, runner: Runn
     assert keyed.written.rows == 2
     assert replay(old_lake, "some", namesrv=broker.namesrv, chosen=choice(until="2020"), runner=runner).read.rows == 0
     assert len(pull_all(cluster, "some")) == 12
+
+
+def test_a_replay_goes_hour_by_hour(
+    spark: SparkSession, broker: EmbeddedThread, cluster: Cluster, runner: Runner, tmp_path: Path
+) -> None:
+    """It stops between two hours, says which, and goes on there; queues stay in order across hours."""
+    archive_once(DiskFolder(tmp_path))
+    create_topic(broker.namesrv, "hours", queues=2)
+    watch = StopAfter(1)
+    arguments: dict[str, Any] = {"namesrv": broker.namesrv, "source": "a"}
+    first = replay(tmp_path, "hours", **arguments, runner=Runner(spark=spark, watch=watch, stop=watch.stop))
+    assert (first.stopped, first.written.rows) == ("asked", 4)
+    assert first.notes == ["what was stored before 2026-01-31T06:00Z is sent; go on with --from that time"]
+    chosen = choice(since="2026-01-31T06:00Z")
+    rest = replay(tmp_path, "hours", **arguments, chosen=chosen, runner=runner)
+    assert (rest.written.rows, rest.batches) == (7, 3)
+    for queue, count in ((0, 7), (1, 4)):
+        here = [dict(row["properties"])["n"] for row in pull_all(cluster, "hours") if row["queue_id"] == queue]
+        assert here == [str(number) for number in range(count)]
+    with pytest.raises(PipelineError, match=r"which topic of the lake\? %c, a"):
+        replay(tmp_path, "hours", namesrv=broker.namesrv, runner=runner)
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,8 @@ def _send(
     sending = Sending(options=options, topic=topic, how=how)
     for number, (date, hour) in enumerate(hours):
         if run.is_stopping:
-            run.report.notes.append(f"sent is what was stored before {date}T{hour:02d}:00Z: go on with --from that")
+            begin = f"{date}T{hour:02d}:00Z"
+            run.report.notes.append(f"what was stored before {begin} is sent; go on with --from that time")
             break
         began = time.monotonic()
         part = frame.where((F.col("date") == F.to_date(F.lit(date))) & (F.col("hour") == hour)).drop("date", "hour")
