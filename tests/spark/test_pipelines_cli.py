@@ -77,6 +77,7 @@ def test_without_java(tmp_path: Path) -> None:
         (["archive", "t", "lake"], "where is the name server? -n HOST:PORT, or the variable NAMESRV_ADDR"),
         (["archive", "t", "lake", "-n", "h:1", "--every", "soon"], "--every soon: a time such as"),
         (["archive", "t", "lake", "-n", "h:1", "--conf", "x"], "--conf x: KEY=VALUE is expected"),
+        (["archive", "t", "lake", "-n", "h:1", "--html", "/no/page"], "--html /no/page: there is no folder /no"),
         (["transform", "a", "b", "--checkpoint", "c", "-n", "h:1"], "what to do? --sql or --sql-file"),
         (
             ["transform", "a", "b", "--checkpoint", "c", "-n", "h:1", "--sql-file", "/no"],

@@ -4,6 +4,7 @@ Nothing here imports Spark, or anything that needs it, before a verb runs: `kour
 without. A verb declares its options, and hands `execute` a function that is given a `Runner` and returns a `RunReport`.
 """
 
+import os
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -65,6 +66,8 @@ def execute(
     from kourou.spark.session import check_installation
 
     settings = pairs(conf, "--conf")
+    if html is not None and not html.absolute().parent.is_dir():
+        raise typer.BadParameter(f"--html {html}: there is no folder {html.parent}")
     try:
         check_installation()
         from kourou.spark.pipelines.progress import JsonLines, Lines
@@ -82,7 +85,8 @@ def execute(
         print(f"kourou: {error}", file=sys.stderr)
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
-        raise typer.Exit(130) from None
+        sys.stdout.flush()
+        os._exit(130)  # at once: threads that serve Spark would hold up an orderly end
 
 
 def _save(report: "RunReport", html: Path | None) -> None:

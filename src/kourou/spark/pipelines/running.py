@@ -310,11 +310,19 @@ def start_session(name: str, master: str, settings: Mapping[str, str]) -> "Spark
 def stopping_on_signals(runner: Runner) -> Iterator[None]:
     """SIGINT and SIGTERM ask to stop; a second one raises KeyboardInterrupt. For the main thread of a process."""
 
-    def handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        if runner.stop.is_set():
-            raise KeyboardInterrupt
+    asked = False
+
+    def ask() -> None:
         runner.stop.set()
         runner.watch.note("stopping after this batch; once more stops at once")
+
+    def handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+        # In a thread, for the one that was interrupted may hold the locks of the event or of the standard output.
+        threading.Thread(target=ask, name="kourou-stopping").start()
 
     def install() -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
