@@ -97,6 +97,8 @@ def test_a_lake_has_what_the_topics_have(
     )
     assert (report.read.rows, report.written.rows, report.batches, report.stopped) == (650, 650, 3, "end")
     assert [batch.lag for batch in kept.batches] == [350, 50, 0]
+    assert {chart.title for chart in report.charts} == {"Messages by topic", "Messages per second", "Lag"}
+    assert report.charts[0].series == {"read": [600, 50]}
     assert report.to_offsets == {
         "lake-a": {"broker-a": {"0": 200, "1": 200, "2": 200}},
         "lake-b": {"broker-a": {"0": 50}},
@@ -298,6 +300,7 @@ def test_a_replay_goes_hour_by_hour(
     chosen = choice(since="2026-01-31T06:00Z")
     rest = replay(tmp_path, "hours", **arguments, chosen=chosen, runner=runner)
     assert (rest.written.rows, rest.batches) == (7, 3)
+    assert rest.charts[0].series == {"sent": [4, 2, 1]}
     for queue, count in ((0, 7), (1, 4)):
         here = [dict(row["properties"])["n"] for row in pull_all(cluster, "hours") if row["queue_id"] == queue]
         assert here == [str(number) for number in range(count)]

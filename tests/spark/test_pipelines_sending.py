@@ -9,7 +9,18 @@ from kourou.protocol import properties
 from kourou.protocol.hashes import java_hash
 from kourou.spark.errors import SparkError
 from kourou.spark.messages import Draft
-from kourou.spark.pipelines.sending import How, Pace, Shipment, Wave, check_rate, prepared, ship, sink_options
+from kourou.spark.pipelines.report import RunReport
+from kourou.spark.pipelines.sending import (
+    How,
+    Pace,
+    Shipment,
+    Wave,
+    check_rate,
+    note_trouble,
+    prepared,
+    ship,
+    sink_options,
+)
 from kourou.spark.sending import BATCH_ROWS, BATCH_SIZE, Sent
 
 from .test_pipelines_lake import rows
@@ -123,6 +134,14 @@ def test_rates_of_tasks() -> None:
     assert check_rate(30.0, 3) == 10.0
     with pytest.raises(SparkError, match="a rate is more than nothing, not 0"):
         check_rate(0, 1)
+
+
+def test_trouble_is_told() -> None:
+    report = RunReport(pipeline="replay", started="now")
+    note_trouble(report, Shipment(sent=5))
+    assert report.notes == []
+    note_trouble(report, Shipment(sent=5, repeated=2, unsafe=1))
+    assert [note[:10] for note in report.notes] == ["2 messages", "1 messages"]
 
 
 def test_options_for_writing() -> None:

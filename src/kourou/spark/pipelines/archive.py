@@ -24,7 +24,7 @@ from kourou.spark.pipelines.intervals import Interval, missing, size as size_of
 from kourou.spark.pipelines.lake import Lake
 from kourou.spark.pipelines.parquet_files import Written, write_files
 from kourou.spark.pipelines.progress import BatchProgress
-from kourou.spark.pipelines.report import RunReport, offsets_table, time_text
+from kourou.spark.pipelines.report import Chart, RunReport, Table, offsets_table, time_text
 from kourou.spark.pipelines.running import Run, Runner
 from kourou.spark.planning import Range, Task, admit, make_tasks
 from kourou.spark.positions import Offsets, from_nested, to_nested
@@ -104,7 +104,10 @@ class _Archive:
             if every_s is None or not self._run.wait(began + every_s - time.monotonic()):
                 break
         report = self._run.report
-        report.tables.append(offsets_table("Queues", report.from_offsets, report.to_offsets))
+        queues = offsets_table("Queues", report.from_offsets, report.to_offsets)
+        if queues.rows:
+            report.tables.append(queues)
+            report.charts.append(_topics_chart(queues))
 
     def _ends(self) -> Offsets:
         return self._topics.cluster.ends(self._topics.queues())
@@ -183,6 +186,14 @@ class _Archive:
         report = self._run.report
         report.from_offsets = to_nested({**starts, **from_nested(report.from_offsets)})
         report.to_offsets = to_nested(until)
+
+
+def _topics_chart(queues: Table) -> Chart:
+    counts: dict[str, float | None] = {}
+    for topic, *_, count in queues.rows:
+        assert isinstance(topic, str) and isinstance(count, int)
+        counts[topic] = (counts.get(topic) or 0) + count
+    return Chart(title="Messages by topic", kind="bars", x=list(counts), series={"read": list(counts.values())})
 
 
 def tell_batch(run: Run, results: list[Written], seconds: float, lag: int | None) -> None:

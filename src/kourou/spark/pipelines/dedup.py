@@ -3,7 +3,7 @@
     dedup("orders", "orders-once", by="keys", window="1 hour", namesrv=…, checkpoint="/data/checkpoints/once")
 
 The first message of a key passes, the others are dropped for as long as the key is remembered: at least `window`
-behind the first, counted in the time of this pipeline, at most twice that. By the pipeline's time and not by the
+behind the first, counted in the time of this pipeline, and somewhat longer. By the pipeline's time and not by the
 messages': a message is then never too late, and none is dropped that is not a duplicate of one that passed, however
 unevenly queues are read. A backlog that is read in one go is compared as a whole. A message without a key passes.
 

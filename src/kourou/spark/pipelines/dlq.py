@@ -37,6 +37,7 @@ from kourou.spark.pipelines.sending import (
     Shipment,
     by_queue,
     check_rate,
+    note_trouble,
     send_frame,
     sink_options,
     tasks_for,
@@ -360,6 +361,7 @@ class _Redrive:
         )
         sending = Sending(options=sink_options(None, self._options), topic=None, how=how)
         sent = send_frame(by_queue(frame, tasks), sending)
+        note_trouble(self._run.report, sent)
         done = from_nested_done(sent.done)
         if done.keys() - {queue}:
             raise AssertionError(f"{queue} was read, and {done.keys()} came")

@@ -22,7 +22,7 @@ from kourou.spark.pipelines.folders import Folder, open_folder
 from kourou.spark.pipelines.lake import read_lake
 from kourou.spark.pipelines.parquet_files import topic_folder
 from kourou.spark.pipelines.progress import BatchProgress
-from kourou.spark.pipelines.report import RunReport, Table, time_text
+from kourou.spark.pipelines.report import Chart, RunReport, Table, time_text
 from kourou.spark.pipelines.running import Run, Runner
 from kourou.spark.pipelines.sending import (
     How,
@@ -30,6 +30,7 @@ from kourou.spark.pipelines.sending import (
     by_queue,
     check_rate,
     check_target,
+    note_trouble,
     send_frame,
     sink_options,
     tasks_for,
@@ -182,6 +183,8 @@ def _send(
     share = check_rate(rate, tasks)
     how = How(write_id=replay_id, mark=MARK, mark_id=replay_id, is_ordered=True, rate=share)
     sending = Sending(options=options, topic=topic, how=how)
+    names: list[str] = []
+    counts: list[float | None] = []
     for number, (date, hour) in enumerate(hours):
         if run.is_stopping:
             begin = f"{date}T{hour:02d}:00Z"
@@ -190,6 +193,9 @@ def _send(
         began = time.monotonic()
         part = frame.where((F.col("date") == F.to_date(F.lit(date))) & (F.col("hour") == hour)).drop("date", "hour")
         sent = send_frame(by_queue(part, tasks), sending)
+        note_trouble(run.report, sent)
+        names.append(f"{date} {hour:02d}h")
+        counts.append(sent.sent)
         if sent.newest_us is not None:
             run.report.to_time = time_text(sent.newest_us / 1000)
         run.batch(
@@ -197,3 +203,4 @@ def _send(
                 batch=number, rows=sent.rows, bytes=sent.bytes, written=sent.sent, seconds=time.monotonic() - began
             )
         )
+    run.report.charts.append(Chart(title="Messages by hour", kind="bars", x=names, series={"sent": counts}))

@@ -29,6 +29,7 @@ from kourou.spark.messages import Draft, Drafts, check_columns
 from kourou.spark.options import Options
 from kourou.spark.pipelines.intervals import runs
 from kourou.spark.pipelines.ledger import NestedDone, from_nested_done, to_nested_done
+from kourou.spark.pipelines.report import RunReport
 from kourou.spark.pipelines.running import Run
 from kourou.spark.pulling import Patience
 from kourou.spark.sending import BATCH_ROWS, BATCH_SIZE, Sender
@@ -125,6 +126,14 @@ def send_frame(frame: "DataFrame", sending: Sending) -> Shipment:
         how = msgspec.json.encode(sending.how).decode()
         writer.option("topic", sending.topic or "").option("how", how).option("told", str(told)).save()
         return msgspec.json.decode(told.read_bytes(), type=Shipment)
+
+
+def note_trouble(report: RunReport, sent: Shipment) -> None:
+    """What people should know of a batch that went through."""
+    if sent.repeated:
+        report.notes.append(f"{sent.repeated:,} messages were sent again, for a broker did not answer in time")
+    if sent.unsafe:
+        report.notes.append(f"{sent.unsafe:,} messages are stored less safely than the broker promises")
 
 
 def by_queue(frame: "DataFrame", tasks: int) -> "DataFrame":

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from kourou.spark.pipelines.running import Run
-from kourou.spark.pipelines.sending import How, Sending, Shipment, check_target, send_frame, sink_options
+from kourou.spark.pipelines.sending import How, Sending, Shipment, check_target, note_trouble, send_frame, sink_options
 from kourou.spark.source import commit_progress
 
 if TYPE_CHECKING:
@@ -94,6 +94,7 @@ def send_stream(
         how = How(write_id=f"{started.result().id}/{number}", is_ordered=is_ordered)
         counts[number] = send_frame(prepare(batch), Sending(options=options, topic=wanted.target, how=how))
         counts.pop(number - KEPT, None)
+        note_trouble(run.report, counts[number])
 
     def count(number: int) -> Mapping[str, int]:
         sent = counts.pop(number, None)
