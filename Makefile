@@ -4,6 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 HOT    := $(wildcard src/kourou/*/*.pyx src/kourou/*/*.pxd $(patsubst %.pxd,%.py,$(wildcard src/kourou/*/*.pxd)))
 PYTEST ?= $(BIN)/pytest
+INTEROP := tests/interop tests/client tests/spark
 
 .PHONY: help install run test lint unit interop bench fuzz clean
 
@@ -37,8 +38,8 @@ test: $(VENV)/tested   ## all that CI checks
 	$(BIN)/mypy
 	$(PYTEST) tests -m "not interop and not spark" -n 2
 	KOUROU_PURE=1 $(PYTEST) tests -m "not interop and not spark" -n 2
-	$(PYTEST) tests/spark -m spark
-	$(PYTEST) tests -m "interop and not slow" -n 2 --dist loadfile
+	$(PYTEST) tests/spark -m "spark and not slow"
+	$(PYTEST) $(INTEROP) -m "interop and not slow" -n 2 --dist loadfile
 
 lint: $(VENV)/tested   ## style and types alone
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
@@ -48,7 +49,7 @@ unit: $(VENV)/tested   ## the fast tests alone
 
 interop: $(VENV)/tested   ## the tests with the real Apache RocketMQ and its clients, all of them
 	@$(PYTHON) tools/interop_tools.py
-	$(PYTEST) tests -m interop -n 2 --dist loadfile
+	$(PYTEST) $(INTEROP) -m "interop or slow" -n 2 --dist loadfile
 
 fuzz: $(VENV)/tested   ## a million and more mutated frames
 	$(BIN)/python -m benchmarks.fuzz
