@@ -27,9 +27,9 @@ def check_log(store: Store, model: Model) -> None:
     for start in segments.starts:
         stop = min(log.end, start + segments.file_size)
         found = segments.slice(start, max(stop - start, 0))
-        assert found == model.image[start:stop], f"the segment at {start} differs before {stop}"
+        assert bytes(found) == model.image[start:stop], f"the segment at {start} differs before {stop}"
         tail = segments.file(start).buffer[max(stop - start, 0) :]
-        assert not any(tail), f"something is behind {stop}, the end of the log"
+        assert bytes(tail) == bytes(len(tail)), f"something is behind {stop}, the end of the log"
     assert store.log.stored_ms == max((r.stored_ms for r in model.records if r.end <= log.end), default=0)
 
 

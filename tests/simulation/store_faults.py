@@ -47,7 +47,7 @@ class FaultyRun(Run):
     refusals: int = 0
 
     def choices(self) -> dict[str, int]:
-        return Run.choices(self) | {"fail": 6, "fill": 3, "read_only": 1, "evict": 2, "heal": 6}
+        return Run.choices(self) | {"fail": 6, "fill": 3, "read_only": 1, "evict": 2, "heal": 6, "truncate": 0}
 
     def run(self) -> None:
         Run.run(self)

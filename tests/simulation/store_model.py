@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import cache
 
 from kourou.protocol import properties as properties_
 from kourou.protocol.hashes import index_hash, java_hash
@@ -183,11 +184,17 @@ class Model:
         for record in self.records:
             if start <= record.offset < end:
                 topic = record.queue[0]
-                hashes = {(topic, key): index_hash(f"{topic}#{key}") for key in record.keys}
+                hashes = {(topic, key): _hash(topic, key) for key in record.keys}
                 keys.update(hashes)
                 for hash_ in set(hashes.values()):
                     by_hash[hash_].append(record.offset)
         return {key: by_hash[hash_] for key, hash_ in keys.items()}
+
+
+@cache
+def _hash(topic: str, key: str) -> int:
+    """Each image is asked for the same keys."""
+    return index_hash(f"{topic}#{key}")
 
 
 def _keys(found: dict[str, str]) -> list[str]:

@@ -159,6 +159,7 @@ class Run:
             "write_back": 3,
             "expire": 2,
             "remove_topic": 1,
+            "truncate": 1,
             "restart": 2,
             "kill": 2,
             "crash": 2,
@@ -273,6 +274,27 @@ class Run:
         for name in self.model.removed:
             if name[0] == topic:
                 self.model.renumber(name, self.store.queues.ensure(*name).next_offset)
+
+    def truncate(self) -> None:
+        """Back to where some record ended. A crash amid that may leave more, and nothing else."""
+        if any(isinstance(job, SyncLog | MendLog) for job in self.waiting + self.done):
+            return
+        ends = [end for end in self.model.ends if end >= max(self.store.log.start, self.model.gone)]
+        if not ends:
+            return
+        end = self.random.choice(ends[-8:] if self.random.random() < 0.8 else ends)
+        self.note(f"truncate at {end}")
+        self.model.safe = min(self.model.safe, end)
+        lost = {token for token, upto in self.tokens.items() if upto > end}
+        self.answered(self.store.truncate(end, self.now_ms))
+        self.model.cut(end)
+        self.model.safe = end
+        late = set(self.store.late(self.now_ms))
+        assert lost <= late, "nobody tells those who wait for what is gone"
+        self.tokens = {token: upto for token, upto in self.tokens.items() if token not in late}
+        with self.disk.at_rest():
+            check(self.store, self.model, end)
+        take_over_numbers(self.store, self.model)
 
     def write_back(self) -> None:
         self.note("write back")

@@ -9,6 +9,7 @@
     dispatch.py       commit log -> consume queues and index
     flush.py          when what is written becomes safe
     recovery.py       what is true after a stop or a crash
+    truncation.py     back to an earlier end, for replicas
     retention.py      which files may go, and when
     metadata.py       topics, groups and offsets on disk
     store.py          opens, recovers and closes the above, in order

@@ -106,8 +106,13 @@ class Checkpoint(msgspec.Struct, frozen=True, gc=False):
         """The same for the index, too."""
         return max(0, min(self.recovery_ms, self.index_ms - RECOVERY_MARGIN_MS))
 
+    @property
+    def covered(self) -> int:
+        """Records before this offset are safe in log, queues and index. Only a checkpoint of ours says that much."""
+        return min(self.logical_physical, self.safe_physical)
+
     def lowered(self, stored_ms: int, offset: int) -> "Checkpoint":
-        """One by which recovery begins at the segment with this offset, whose first record has this store time.
+        """One by which recovery begins at the segment whose first record has this store time, and queues end here.
 
         Written before queues and index are cut back to there, so that a crash in between leads to the same place.
         """
@@ -117,6 +122,19 @@ class Checkpoint(msgspec.Struct, frozen=True, gc=False):
             logical_ms=min(self.logical_ms, safe_ms),
             index_ms=min(self.index_ms, safe_ms),
             logical_physical=min(self.logical_physical, offset),
+        )
+
+    def cut(self, end: int, stored_ms: int) -> "Checkpoint":
+        """One for a log that will end here, with a record of this store time: it speaks of nothing behind."""
+        return msgspec.structs.replace(
+            self,
+            physical_ms=min(self.physical_ms, stored_ms),
+            logical_ms=min(self.logical_ms, stored_ms),
+            index_ms=min(self.index_ms, stored_ms),
+            master_flushed=min(self.master_flushed, end),
+            confirm=min(self.confirm, end),
+            logical_physical=min(self.logical_physical, end),
+            safe_physical=min(self.safe_physical, end),
         )
 
     def _packed(self) -> bytes:

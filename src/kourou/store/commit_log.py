@@ -327,12 +327,16 @@ class CommitLog:
     def _drop_behind(self, end: int) -> None:
         """Segments behind the end go, the newest first, so that a crash leaves no gap."""
         segments = self.segments
+        self.drop_spare()
+        segments.remove_from(end + 1)
+        self._start = min(self._start, end - end % segments.file_size)
+
+    def drop_spare(self) -> None:
+        """The segment that was prepared to be the next goes, if there is one. Raises OSError."""
         spare = self._take_spare()
         if spare is not None:
             spare.close()
-        segments.remove_unused()
-        segments.remove_from(end + 1)
-        self._start = min(self._start, end - end % segments.file_size)
+        self.segments.remove_unused()
 
     def prepare_spare(self, *, warm: bool) -> PrepareSegment | None:
         """A job that makes the segment after the current one; None if it is there, or under way, or of no use now."""

@@ -13,8 +13,8 @@ cdef class ConsumeQueue:
     cdef readonly long long start, end, max_physical
     cdef public long long next_offset
     cdef public bint fresh, touched
-    cdef object _disk, _folder, _segments, _on_mapped
-    cdef bint _mapped
+    cdef object _disk, _folder, _segments, _on_mapped, _on_created
+    cdef bint _mapped, _unsafe
     cdef int _file_entries
     cdef long long _log_start, _first, _room, _clean
     cdef unsigned char[::1] _view

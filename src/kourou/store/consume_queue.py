@@ -41,8 +41,8 @@ QUEUE_OFFSET_MAX: Final = 2**58
 
 _MAPPED_MAX: Final = 4  # files of one queue at a time
 _RECOVERED_FILES: Final = 3
-_BLOCK: Final = 204  # entries that a search reads at once: nearly a page
-_CHUNK: Final = 3276  # entries that a scan reads at once: nearly 64 KiB
+_BLOCK: Final = 3276  # entries that are read at once: nearly 64 KiB, and all that most queues have
+_ZEROS: Final = bytes(_BLOCK * ENTRY_SIZE)
 _ROOM_MIN: Final = 4096  # room is reserved in steps that grow with the file: most queues stay small
 _ROOM_MAX: Final = 65536
 
@@ -90,9 +90,11 @@ class ConsumeQueue:
         "_folder",
         "_log_start",
         "_mapped",
+        "_on_created",
         "_on_mapped",
         "_room",
         "_segments",
+        "_unsafe",
         "_view",
         "end",
         "fresh",
@@ -112,8 +114,13 @@ class ConsumeQueue:
         queue_id: int,
         file_entries: int,
         on_mapped: "Callable[[ConsumeQueue], None] | None" = None,
+        on_created: "Callable[[Path], None] | None" = None,
     ) -> None:
-        """`on_mapped` is told when the queue has mapped a file, the first time and after each `release`."""
+        """`on_mapped` is told when the queue has mapped a file, the first time and after each `release`.
+
+        `on_created` is told of the queue's first file, when it is made. Nobody has waited for the disk then: until the
+        one who was told has done that (`Disk.sync_created`), a crash may take the queue away. Without it, it is safe.
+        """
         self.topic = topic
         self.queue_id = queue_id
         self.start = 0  # the first entry whose record is still in the log
@@ -125,6 +132,8 @@ class ConsumeQueue:
         self._disk = disk
         self._folder = folder
         self._on_mapped = on_mapped
+        self._on_created = on_created
+        self._unsafe = False  # the first file was made like that, and nobody has told us that it is safe
         self._mapped = False
         self._file_entries = file_entries
         self._log_start = 0
@@ -137,10 +146,10 @@ class ConsumeQueue:
 
     # ── Opening ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def open(self, log_start: int) -> None:
+    def open(self, log_start: int, log_end: int | None = None) -> None:
         """Find the files, and where the queue begins and ends. Raises BadStoreError, OSError.
 
-        It trusts the files, as one may after a clean stop; after a crash, `recover` follows.
+        It trusts the files, as one may after a clean stop. After a crash, `log_end` says how far: see `recover`.
         """
         size = self._file_entries * ENTRY_SIZE
         segments = Segments(self._disk, self._folder, size, reserve=False, mapped_max=_MAPPED_MAX)
@@ -151,6 +160,8 @@ class ConsumeQueue:
         end = self._find_end(entries)
         self._clean = end
         self._ends_at(end, entries)
+        if log_end is not None:
+            self._recover(log_end, entries)
 
     def _files(self) -> Segments:
         assert self._segments is not None, f"queue {self.queue_id} of {self.topic} is not open"
@@ -274,7 +285,7 @@ class ConsumeQueue:
         at = position % segments.file_size
         start = position - at
         try:
-            file = segments.file(position) if segments.holds(position) else segments.add(start)
+            file = segments.file(position) if segments.holds(position) else self._add_file(start)
         except OSError as error:
             raise no_room(segments.path(start), _ROOM_MIN, error) from None
         stop = min(at + min(max(at, _ROOM_MIN), _ROOM_MAX), segments.file_size)
@@ -283,6 +294,21 @@ class ConsumeQueue:
         self._first = start // ENTRY_SIZE
         self._room = self._first + stop // ENTRY_SIZE
         self._use()
+
+    def _add_file(self, start: int) -> File:
+        segments = self._files()
+        if self._on_created is None:
+            return segments.add(start)
+        if not len(segments):
+            file = segments.add_lazily(start)
+            self._unsafe = True
+            self._on_created(file.path)
+            return file
+        if self._unsafe:  # with the second one there, the first must not be missing
+            segments.file(segments.start).sync()
+            self._disk.sync_created(segments.path(segments.start))
+            self._unsafe = False
+        return segments.add(start)
 
     def _forget_view(self) -> None:
         if self._room:
@@ -352,21 +378,30 @@ class ConsumeQueue:
         everything was synced long ago. An entry may be torn so that it still looks well. Whoever wants to be sure gives
         the offset up to which records were dispatched and synced, and dispatches the rest again. Raises OSError.
         """
+        return self._recover(log_end, _Entries(self._disk, self._files()))
+
+    def _recover(self, log_end: int, entries: "_Entries") -> int:
         if not len(self._files()):
             return 0
         before = self.end
-        low, physical_end = self._first_doubtful(log_end)
-        end = self._scan(low, physical_end, log_end)
-        self._cut(end)
+        low, physical_end = self._first_doubtful(log_end, entries)
+        end, is_clean = self._scan(low, physical_end, log_end, entries)
+        if end != before or not is_clean:
+            self._cut(end)
         return max(0, before - end)
 
-    def _first_doubtful(self, log_end: int) -> tuple[int, int]:
+    def file_without_entries(self) -> Path | None:
+        """The only file, if no entries are in it: who was killed may have made it, and its name not be safe yet."""
+        segments = self._files()
+        is_empty = len(segments) == 1 and self.end * ENTRY_SIZE == segments.start
+        return segments.path(segments.start) if is_empty else None
+
+    def _first_doubtful(self, log_end: int, entries: "_Entries") -> tuple[int, int]:
         """The first entry of the file from which on all are to be looked at, and where the record before it ends.
 
         Up to there, the files hold as far as their first and last entries show it.
         """
         segments = self._files()
-        entries = _Entries(self._disk, segments)
         low, physical_end = segments.start // ENTRY_SIZE, 0
         for _ in range(len(segments) - _RECOVERED_FILES):
             after = low + self._file_entries
@@ -378,20 +413,23 @@ class ConsumeQueue:
             low, physical_end = after, entries.physical_end(after - 1)
         return low, physical_end
 
-    def _scan(self, low: int, physical_end: int, log_end: int) -> int:
-        """The first entry from `low` on that does not hold. `physical_end` is that of the entry before."""
+    def _scan(self, low: int, physical_end: int, log_end: int, entries: "_Entries") -> tuple[int, bool]:
+        """The first entry from `low` on that does not hold; and whether nothing is behind it in its file.
+
+        `physical_end` is that of the entry before. Most queues are small: what `open` has read of them is enough.
+        """
         segments = self._files()
         high = segments.end // ENTRY_SIZE
         while low < high:
-            position = low * ENTRY_SIZE
-            at = position % segments.file_size
-            size = min(_CHUNK * ENTRY_SIZE, segments.file_size - at)
-            data = self._disk.read_at(segments.path(position - at), at, size)
+            data = entries.block(low)
             good, physical_end = _count_good(data, len(data) // ENTRY_SIZE, physical_end, log_end)
+            position, stop = low * ENTRY_SIZE, low * ENTRY_SIZE % segments.file_size + len(data)
             low += good
-            if good * ENTRY_SIZE < size:
-                break
-        return low
+            if good * ENTRY_SIZE < len(data):
+                rest = data[good * ENTRY_SIZE :]
+                path = segments.path(position - position % segments.file_size)
+                return low, rest == _ZEROS[: len(rest)] and is_zero(self._disk, path, stop, segments.file_size)
+        return low, True
 
     def _cut(self, end: int) -> None:
         """Nothing may be from `end` on. A crash in between leaves less to cut, and `recover` finds it again.
@@ -488,6 +526,11 @@ class _Entries:
     def raw(self, number: int) -> bytes:
         at = self._place(number)
         return self._data[at : at + ENTRY_SIZE]
+
+    def block(self, number: int) -> bytes:
+        """An entry and those behind it, as far as they were read at once."""
+        at = self._place(number)
+        return self._data[at:]
 
     def _place(self, number: int) -> int:
         """Where in the block that is read an entry stands."""

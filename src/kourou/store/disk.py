@@ -84,6 +84,19 @@ class Disk(Protocol):
         With `reserve`, it has all of its room on the disk. A file that is there already is replaced.
         """
 
+    def create_lazily(self, path: Path, size: int) -> File:
+        """A new segment, zeroed and without room, in a folder that is made for it; and nobody waits for the disk.
+
+        It is not safe until it is synced and `sync_created` has made its name so: a crash may take it away before, or
+        leave it empty.
+        """
+
+    def sync_created(self, path: Path) -> None:
+        """Make the name of such a file safe, with those of its folders; another process may have made it.
+
+        Nothing happens if it was removed since.
+        """
+
     def open(self, path: Path, *, writable: bool = True) -> File:
         """An existing segment, mapped in its present size, which must not be 0."""
 
@@ -252,6 +265,7 @@ class RealDisk:
         self._aside = aside
         self._numbers = count(1)  # more than one thread makes files
         self._beside: set[Path] = set()  # folders beside files that lie on other file systems
+        self._safe_folders: set[Path] = set()  # folders whose names `sync_created` has made safe
 
     def folders(self, folder: Path) -> list[str]:
         try:
@@ -288,6 +302,35 @@ class RealDisk:
             raise
         finally:
             os.close(descriptor)
+
+    def create_lazily(self, path: Path, size: int) -> File:
+        self._make_folder_lazily(path.parent)
+        aside = self._aside_name(path)
+        descriptor = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+        try:
+            os.ftruncate(descriptor, size)
+            os.replace(aside, path)
+            return MappedFile(path, descriptor, size, writable=True)
+        except BaseException:
+            aside.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(descriptor)
+
+    def _make_folder_lazily(self, folder: Path) -> None:
+        if not folder.is_dir():
+            self._make_folder_lazily(folder.parent)
+            self._safe_folders.discard(folder)
+            folder.mkdir(exist_ok=True)
+
+    def sync_created(self, path: Path) -> None:
+        folder, top = path.parent, self._aside.parent
+        with suppress(FileNotFoundError):
+            self.sync_folder(folder)
+            while folder not in self._safe_folders and folder not in (top, folder.parent):
+                self.sync_folder(folder.parent)
+                self._safe_folders.add(folder)
+                folder = folder.parent
 
     def open(self, path: Path, *, writable: bool = True) -> File:
         descriptor = os.open(path, os.O_RDWR if writable else os.O_RDONLY)

@@ -23,7 +23,9 @@ cdef class Dispatcher:
     cdef readonly Py_ssize_t records, disagreements, gaps
     cdef public long long whole_until_ms, whole_until
     cdef public bint recovering
-    cdef readonly bint torn
+    cdef readonly bint torn, uncovered
+    cdef readonly long long covered
+    cdef long long _indexed
 
     @cython.locals(scanner=Scanner, kind=int, topic=bytes, queue=ConsumeQueue, tags_code="long long", done=int)
     cpdef Scanner run(self, buffer, Py_ssize_t start, Py_ssize_t end, long long base, bint crc)

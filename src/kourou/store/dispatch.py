@@ -66,6 +66,15 @@ class Dispatcher:
         self.whole_until = 0  # and neither of those before this offset
         self.doubtful_from = -1  # the first record that is not among those; -1: there was none
         self.torn = False  # the last run ended at a record of which a part is missing
+        self.covered = 0  # in recovery: queues have the records before this offset
+        self.uncovered = False  # … and one was found that its queue does not have
+        self._indexed = -1  # in recovery: the index has the records up to this one
+
+    def cover(self, covered: int, indexed: int) -> None:
+        """Queues have all records before an offset already, and the index those up to one."""
+        self.covered = covered
+        self._indexed = indexed
+        self.uncovered = False
 
     def reset(self) -> None:
         """Queues were closed or removed: look them up anew, and count anew."""
@@ -113,6 +122,9 @@ class Dispatcher:
                     queue = self._queue_of(topic, scanner.queue_id)
                     self._queues[scanner.queue_id] = queue
                 tags_code = scanner.tags_hash if topic != _SCHEDULE else self._due_ms(scanner)
+                if scanner.physical_offset < self.covered and scanner.next_at + base > queue.max_physical:
+                    self.uncovered = True
+                    break
                 if scanner.queue_offset > queue.end:
                     self.gaps += 1
                 if self._extend is not None and _is_next(queue, scanner):
@@ -127,7 +139,7 @@ class Dispatcher:
                 elif done == _DONE and not queue.fresh:
                     queue.fresh = True
                     self._fresh.append(queue)
-            if kind != _ROLLBACK and self._index is not None:
+            if kind != _ROLLBACK and self._index is not None and scanner.physical_offset > self._indexed:
                 self._put_keys(scanner, topic)
             self.stored_ms = scanner.stored_ms
             self.last_record = scanner.physical_offset

@@ -62,10 +62,11 @@ class SyncLog(_Once):
 
 @dataclass(slots=True)
 class SyncQueues(_Once):
-    """Make queues and index safe, then say so in the checkpoint."""
+    """Make queues and index safe, and the names of those that are new, then say so in the checkpoint."""
 
     disk: Disk
     files: list[File]
+    created: list[Path]
     checkpoint_path: Path
     checkpoint: bytes
     synced: bool = False  # the files are safe, whatever became of the checkpoint
@@ -73,6 +74,8 @@ class SyncQueues(_Once):
     def _work(self) -> None:
         for file in self.files:
             file.sync()
+        for path in self.created:
+            self.disk.sync_created(path)
         self.synced = True
         self.disk.replace(self.checkpoint_path, self.checkpoint)
 

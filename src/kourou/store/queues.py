@@ -33,7 +33,12 @@ class Queues:
         self._mapped_max = mapped_max
         self._mapped: dict[ConsumeQueue, None] = {}  # queues with files in memory, those mapped last at the end
         self._given_out: dict[tuple[str, int], int] = {}  # next offsets of queues that were removed
+        self._created: list[Path] = []  # files that are not safe yet, see `lazy`
         self.log_start = 0  # entries before it point to records that are gone
+        self.lazy = False
+        """May a crash take away queues that were made since the last sync? Yes, if the checkpoint speaks of none of
+        their records: they are made again from the log. A new queue takes four syncs, for which no sender waits then.
+        """
 
     def load(self) -> None:
         """Find out which queues there are, without opening them."""
@@ -81,18 +86,33 @@ class Queues:
 
     def ensure(self, topic: str, queue_id: int) -> ConsumeQueue:
         """A queue, made if need be. Raises BadStoreError, DiskFailedError."""
-        queues = self._open.setdefault(topic, {})
-        queue = queues.get(queue_id)
-        if queue is None:
-            entries = self._settings.queue_file_entries
-            queue = ConsumeQueue(self._disk, self._path(topic, queue_id), topic, queue_id, entries, self._was_mapped)
-            try:
-                queue.open(self.log_start)
-            except OSError as error:
-                raise DiskFailedError(f"{self._path(topic, queue_id)} can't be read: {error}") from None
-            queue.next_offset = max(queue.next_offset, self._given_out.pop((topic, queue_id), 0))
-            queues[queue_id] = queue
+        queues = self._open.get(topic)
+        queue = queues.get(queue_id) if queues is not None else None
+        return queue if queue is not None else self._open_queue(topic, queue_id)
+
+    def _open_queue(self, topic: str, queue_id: int, log_end: int | None = None) -> ConsumeQueue:
+        path, entries = self._path(topic, queue_id), self._settings.queue_file_entries
+        on_created = self._was_created if self.lazy else None
+        queue = ConsumeQueue(self._disk, path, topic, queue_id, entries, self._was_mapped, on_created)
+        try:
+            queue.open(self.log_start, log_end)
+        except OSError as error:
+            raise DiskFailedError(f"{path} can't be read: {error}") from None
+        queue.next_offset = max(queue.next_offset, self._given_out.pop((topic, queue_id), 0))
+        self._open.setdefault(topic, {})[queue_id] = queue
         return queue
+
+    def recover(self, log_end: int) -> None:
+        """After a crash: all queues keep the entries of records before this offset. Raises as `ensure`, and OSError."""
+        for topic, queue_id in list(self.names()):
+            queue = self._open.get(topic, {}).get(queue_id)
+            if queue is not None:
+                queue.recover(log_end)
+            else:
+                queue = self._open_queue(topic, queue_id, log_end)
+            doubtful = queue.file_without_entries()
+            if doubtful is not None:
+                self._was_created(doubtful)
 
     # ── Files in memory ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -110,6 +130,14 @@ class Queues:
         files = self.extensions.dirty_files()
         dirty = [queue for topic in self._open.values() for queue in topic.values() if queue.dirty_bytes]
         return files + [file for queue in dirty for file in queue.dirty_files()]
+
+    def _was_created(self, path: Path) -> None:
+        self._created.append(path)
+
+    def take_created(self) -> list[Path]:
+        """Files whose names are to be made safe with the next sync."""
+        created, self._created = self._created, []
+        return created
 
     def let_go(self) -> None:
         """After a sync: unmap what is too many."""
@@ -169,9 +197,12 @@ class Queues:
             self.extensions.expire(queue)
         return count
 
-    def truncate(self, log_end: int) -> None:
-        """The log ends here: what points behind it goes from all queues, durably. Raises OSError."""
-        for queue in self.opened():
+    def truncate(self, log_end: int, *, closed: bool = False) -> None:
+        """The log ends here: what points behind it goes from all queues, durably. Raises OSError.
+
+        `closed`: those that nobody has opened, too, which have nothing new since the start.
+        """
+        for queue in self.all() if closed else self.opened():
             if queue.truncate(log_end):
                 self.extensions.truncate(queue)
 

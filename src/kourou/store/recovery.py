@@ -5,8 +5,10 @@ index have all records up to there and none beyond. Three ways to begin, from ch
 
 - after a clean stop of ours, the log is known up to a record that is looked at again (CleanStop);
 - after a clean stop of another broker, dispatch goes on from the newest record that the queues have;
-- after a crash, everything since the checkpoint is dispatched anew, with CRCs, over queues and an index that are cut
-  back to there. Whatever else is missing means to begin with the first record.
+- after a crash, the log is walked over with CRCs from the checkpoint's segment on, and what is not known to be in
+  queues and index is dispatched anew; they are cut back to there. Our own checkpoint says exactly where that is, and of
+  ten thousand queues most need not be touched; with another one it is the start of the segment, as it is when anything
+  turns out not to be as it should. Whatever else is missing means to begin with the first record.
 
 A record that does not hold is the end of the log, unless records behind it were safe according to the checkpoint: then
 it is damage, and the log goes on behind it. A lost sector leaves zeros, which a CRC over the body alone does not
@@ -115,6 +117,9 @@ class Recovery:
         self.dispatcher.whole_until = self.checkpoint.safe_physical
         start = self._starting_point()
         end = self._walk(start)
+        if self.dispatcher.uncovered or (self.report.damage and self.dispatcher.covered > start):
+            self._cut_back(start)
+            end = self._walk(start)
         if self.dispatcher.disagreements or (self.dispatcher.gaps and start > segments.start):
             start = self._forget_everything()
             end = self._walk(start)
@@ -128,6 +133,7 @@ class Recovery:
         if self.index is not None:
             self.index.truncate(end)
         self.dispatcher.recovering = False
+        self.dispatcher.cover(0, -1)
         return self.report
 
     def _start_empty(self) -> None:
@@ -147,11 +153,13 @@ class Recovery:
             self.dispatcher.gaps,
         )
         start = self.log.segments.start
-        self._lower_checkpoint(start)
+        self._lower_checkpoint(start, start)
         self.queues.remove_all()
         if self.index is not None:
             self.index.remove_all()
+        self.queues.lazy = True
         self.dispatcher.reset()
+        self.dispatcher.cover(0, -1)
         self.report = RecoveryReport(clean=self.report.clean, log_start=self.report.log_start, rebuilt=True)
         return start
 
@@ -190,17 +198,40 @@ class Recovery:
     def _starting_point(self) -> int:
         """Where to begin; queues and index have what was before, and after a crash nothing else."""
         first = self.log.segments.start
-        begin = first
+        begin = covered = first
         if not self._something_is_missing():
             begin = self._newest_dispatched() if self.clean else self._checkpointed_segment()
+            covered = max(begin, self.checkpoint.covered)
         self.report.rebuilt = begin == first
-        self._lower_checkpoint(begin)
-        if not self.clean:
-            for queue in self.queues.all():
-                queue.recover(begin)
-            if self.index is not None:
-                self.index.recover(begin)
+        self.queues.lazy = covered == first  # a checkpoint that speaks of none
+        if self.clean:
+            self._lower_checkpoint(begin, begin)
+        else:
+            self._cut_queues(begin, covered)
         return begin
+
+    def _cut_queues(self, begin: int, covered: int) -> None:
+        """Dispatch will go on with the segment at `begin`; queues and index keep what they have of records before
+        `covered`.
+
+        All of that was synced before the checkpoint was written, so that nobody need look at it again.
+        """
+        self._lower_checkpoint(begin, covered)
+        self.queues.recover(covered)
+        indexed = -1
+        if self.index is not None:
+            self.index.recover(covered)
+            indexed = self.index.end_physical if covered > begin and not self.index.is_empty else -1
+        self.dispatcher.cover(covered if covered > begin else 0, indexed)
+
+    def _cut_back(self, begin: int) -> None:
+        """Queues do not have all that they should, or the log is damaged: dispatch all of the segment anew."""
+        log.warning("queues or log do not hold all that was safe: dispatched anew from %d on", begin)
+        self._cut_queues(begin, begin)
+        self.dispatcher.reset()
+        self.report = RecoveryReport(
+            clean=self.report.clean, log_start=self.report.log_start, rebuilt=self.report.rebuilt
+        )
 
     def _something_is_missing(self) -> bool:
         if not self.queues.count() or (self.index is not None and self.index.is_empty):
@@ -229,11 +260,12 @@ class Recovery:
         scanner = self._scanner(start, self.log.segments.file_size)
         return scanner.stored_ms if scanner.step() == Found.RECORD else 0
 
-    def _lower_checkpoint(self, begin: int) -> None:
+    def _lower_checkpoint(self, begin: int, covered: int) -> None:
         stored_ms = self._first_stored_ms(begin) if begin > self.log.segments.start else 0
-        lowered = self.checkpoint.lowered(stored_ms, begin)
+        lowered = self.checkpoint.lowered(stored_ms, covered)
         if lowered != self.checkpoint:
             lowered.write(self.disk, self.checkpoint_path)
+            self.checkpoint = lowered
 
     def _scanner(self, offset: int, limit: int, *, crc: bool = True) -> Scanner:
         segments = self.log.segments
@@ -249,6 +281,8 @@ class Recovery:
         while segments.holds(at):
             base = at - at % segments.file_size
             scanner = dispatcher.run(segments.file(at).buffer, at - base, segments.file_size, base, self.check_crc)
+            if dispatcher.uncovered:
+                return at
             found = scanner.step() if not dispatcher.torn else Found.BAD
             self.report.scanned_bytes += scanner.at - (at - base)
             at = base + scanner.at

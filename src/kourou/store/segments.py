@@ -129,6 +129,11 @@ class Segments:
         """Make the file that will hold `start`, without adding it: for a worker thread. Raises OSError."""
         return self._disk.create(self.path(start), self.file_size, reserve=self._reserve)
 
+    def add_lazily(self, start: int) -> File:
+        """Make the first file, which its owner has to make safe: `Disk.create_lazily`. Raises OSError."""
+        assert not self._starts, f"{self.folder} has files already"
+        return self.add(start, self._disk.create_lazily(self.path(start), self.file_size))
+
     def add(self, start: int, file: File | None = None) -> File:
         """Append the next file: the prepared one, or a new one. Raises OSError."""
         assert not self._starts or start == self.end, f"{start} does not follow {self.end}"

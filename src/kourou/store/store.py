@@ -38,6 +38,7 @@ from kourou.store.recovery import CleanStop, Recovery, RecoveryReport, read_clea
 from kourou.store.retention import Cleaner, expired_queues
 from kourou.store.segments import folder_name
 from kourou.store.settings import FlushMode, StoreSettings, delay_table
+from kourou.store.truncation import LastRecord, cut_log, last_record_before
 
 log = logging.getLogger(__name__)
 
@@ -120,7 +121,7 @@ class Store:
         self._mend_after_ms = 0
         self._spare_after_ms = 0
         self._queues_doubtful = False  # a sync of queues failed: the checkpoint stays where it is, see _queues_synced
-        self._dirty_since = 0  # `dispatched` when queues were last synced
+        self._dirty_since = 0  # up to where the last checkpoint speaks of the log
         self.report = RecoveryReport()
 
     # ── Life ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -185,6 +186,7 @@ class Store:
         self._last_at_start = max(self._dispatcher.last_record, 0)
         self.dispatched = self._dirty_since = self.reader.written_from = self.log.end
         self._dispatcher.take_fresh()  # nobody has seen these queues in another state
+        self.queues.lazy = True
         log.info("%s", self.report)
         for damage in self.report.damage:
             log.error("damaged: %s", damage)
@@ -415,14 +417,14 @@ class Store:
         log.warning("the log is written anew, safe up to %d: writing goes on", self.log.flushed)
         return self._waiters.safe(self.log.flushed)
 
-    def _cut_to(self, end: int) -> None:
+    def _cut_to(self, end: int, *, closed: bool = False) -> None:
         """What is behind `end` in the log is lost, and so is all that speaks of it. Raises OSError."""
         if end >= self.log.end:
             return
         self._waiters.cut(end)
         self.dispatched = min(self.dispatched, end)
         self._dirty_since = min(self._dirty_since, end)
-        self.queues.truncate(end)
+        self.queues.truncate(end, closed=closed)
         if self.index is not None:
             self.index.truncate(end)
 
@@ -446,7 +448,7 @@ class Store:
         files = self.queues.dirty_files()
         if self.index is not None:
             files += self.index.dirty_files()
-        self._dirty_since = self.dispatched
+        self._dirty_since = min(self.dispatched, self.log.flushed)
         stored_ms = min(self._dispatcher.stored_ms, self.log.flushed_ms)
         checkpoint = Checkpoint(
             physical_ms=self.log.flushed_ms,
@@ -457,7 +459,7 @@ class Store:
             logical_physical=min(self.dispatched, self.log.flushed),
             safe_physical=self.log.flushed,
         )
-        return SyncQueues(self._disk, files, self._paths.checkpoint, checkpoint.encode())
+        return SyncQueues(self._disk, files, self.queues.take_created(), self._paths.checkpoint, checkpoint.encode())
 
     def _queues_synced(self, job: SyncQueues, now_ms: int) -> None:
         if job.synced:
@@ -497,6 +499,44 @@ class Store:
         return tokens
 
     # ── Removing ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def truncate(self, end: int, now_ms: int) -> list[Hashable]:
+        """End the log here, where a record ends: what is behind goes, with all that speaks of it, durably.
+
+        For replicas. What is before is safe then: tokens that may be answered. Who waits for what is behind is `late`.
+        Raises StoreError if no record ends there; nothing is changed then. Raises DiskFailedError or OSError when the
+        disk fails: the store is closed then, and the next start finds a log that ends there or at a later record, as
+        after a crash.
+        """
+        if self.log.failed is not None:
+            raise DiskFailedError(self.log.failed)
+        last = last_record_before(self.log, end)
+        tokens = self._settle(now_ms)
+        if end < self.log.end:
+            self._cut(end, last)
+            log.warning("the log was cut at %d, behind which all is gone", end)
+        return tokens + self.flush(now_ms)
+
+    def _cut(self, end: int, last: LastRecord) -> None:
+        try:
+            Checkpoint.read(self._disk, self._paths.checkpoint).cut(end, last.stored_ms).write(
+                self._disk, self._paths.checkpoint
+            )
+            self._cut_to(end, closed=True)
+            cut_log(self._disk, self.log, end)
+        except BaseException:
+            self.abandon()
+            raise
+        flushed, flushed_ms = min(self.log.flushed, end), min(self.log.flushed_ms, last.stored_ms)
+        self.log.resume(end, last.stored_ms)
+        self.log.flushed, self.log.flushed_ms = flushed, flushed_ms
+        if self._dispatcher.last_record >= end:
+            self._dispatcher.go_on_after(last.offset, last.stored_ms)
+        self._last_at_start = min(self._last_at_start, max(last.offset, 0))
+        self.master_flushed = min(self.master_flushed, end)
+        self.confirm = None if self.confirm is None else min(self.confirm, end)
+        self.reader.written_from = min(self.reader.written_from, end)
+        self._count_given_out()
 
     @property
     def refusal(self) -> str | None:

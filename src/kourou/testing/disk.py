@@ -6,7 +6,8 @@
 
 Each file has its bytes twice. Writing is assigning to memory, of which nobody tells us; so the sectors that are dirty
 are found by comparing the two copies when it matters: at a sync and at a crash. Names have the same two states, seen
-and safe: `create` and `replace` are safe on return, a removal after `sync_folder`.
+and safe: `create` and `replace` are safe on return, a removal after `sync_folder`, and a file that was made lazily
+after its sync and `sync_created`; until then it may be found empty.
 
 What can happen, by the test's will or by chance (`random` decides; the same seed and the same calls give the same
 disk):
@@ -74,7 +75,7 @@ class UnreservedWriteError(AssertionError):
 class _Inode:
     """The content of a file, whatever its name is, or was."""
 
-    __slots__ = ("believed", "cache", "handles", "modified_ms", "platter", "room", "safe_room")
+    __slots__ = ("believed", "cache", "handles", "is_whole", "modified_ms", "platter", "room", "safe_room")
 
     def __init__(self, content: bytearray, room: bytearray, modified_ms: int) -> None:
         self.cache = content
@@ -83,6 +84,7 @@ class _Inode:
         self.room = room  # 1 for each block that has its room on the disk
         self.safe_room = bytearray(room)
         self.handles = 0
+        self.is_whole = True  # its size is safe
         self.modified_ms = modified_ms
 
     def dirty(self) -> list[int]:
@@ -110,6 +112,7 @@ class _Inode:
         if self.believed is not self.platter:
             twin.believed = bytearray(self.believed)
         twin.safe_room = bytearray(self.safe_room)
+        twin.is_whole = self.is_whole
         return twin
 
 
@@ -240,7 +243,7 @@ class SimulatedDisk:
         """Whether the call at which it crashes still has its effect."""
         self.history: deque[tuple[Change, Path]] = deque(maxlen=_HISTORY)
         """The last boundaries, to look at when something went wrong."""
-        self._tree: dict[Path, _Folder] = {}
+        self._tree: dict[str, _Folder] = {}  # by path: as text, which is looked up much faster
         self._opened: dict[int, _Inode] = {}  # by id; an open file takes room, also when it has no name any more
         self._faults: list[_Fault] = []
         self._chances: dict[Call, float] = {}
@@ -329,7 +332,7 @@ class SimulatedDisk:
     def lose(self, path: Path) -> None:
         """The file is gone."""
         self._inode(path)
-        folder = self._tree[path.parent]
+        folder = self._tree[_split(path)[0]]
         folder.files.pop(path.name, None)
         folder.safe_files.pop(path.name, None)
 
@@ -356,13 +359,13 @@ class SimulatedDisk:
 
     def folders(self, folder: Path) -> list[str]:
         self._look("list", folder)
-        return sorted(self._tree[folder].folders) if folder in self._tree else []
+        found = self._tree.get(str(folder))
+        return sorted(found.folders) if found is not None else []
 
     def files(self, folder: Path) -> dict[str, int]:
         self._look("list", folder)
-        if folder not in self._tree:
-            return {}
-        return {name: len(inode.cache) for name, inode in self._tree[folder].files.items()}
+        found = self._tree.get(str(folder))
+        return {name: len(inode.cache) for name, inode in found.files.items()} if found is not None else {}
 
     def modified_ms(self, path: Path) -> int:
         self._look("list", path)
@@ -381,6 +384,18 @@ class SimulatedDisk:
             if late:
                 raise _error(late, path)
             return SimulatedFile(self, path, inode, writable=True)
+
+    def create_lazily(self, path: Path, size: int) -> File:
+        with self._change("create", path):
+            inode = _Inode(bytearray(size), bytearray(_blocks(size)), self.now_ms)
+            inode.is_whole = False
+            self._place(path, inode, safe=False)
+            return SimulatedFile(self, path, inode, writable=True)
+
+    def sync_created(self, path: Path) -> None:
+        with self._change("sync_folder", path.parent):
+            if str(path.parent) in self._tree:
+                self._make_names_safe(str(path.parent))
 
     def open(self, path: Path, *, writable: bool = True) -> File:
         self._look("open", path)
@@ -440,8 +455,9 @@ class SimulatedDisk:
 
     def remove(self, path: Path) -> None:
         with self._change("remove", path) as late:
-            if path.parent in self._tree:
-                self._tree[path.parent].files.pop(path.name, None)
+            folder, name = _split(path)
+            if folder in self._tree:
+                self._tree[folder].files.pop(name, None)
             if late:
                 raise _error(late, path)
 
@@ -451,18 +467,18 @@ class SimulatedDisk:
         for name in sorted(self.files(folder)):
             self.remove(folder / name)
         with self._change("remove_folder", folder):
-            if self._tree.pop(folder, None) is not None:
-                self._tree[folder.parent].folders.discard(folder.name)
+            if self._tree.pop(str(folder), None) is not None:
+                self._tree[str(folder.parent)].folders.discard(folder.name)
 
     def sync_folder(self, folder: Path) -> None:
         with self._change("sync_folder", folder):
-            if folder not in self._tree:
+            if str(folder) not in self._tree:
                 raise _error(errno.ENOENT, folder)
-            self._make_names_safe(folder)
+            self._make_names_safe(str(folder))
 
     def used_ratio(self, folder: Path) -> float:
         self._look("list", folder)
-        if folder not in self._tree:
+        if str(folder) not in self._tree:
             raise _error(errno.ENOENT, folder)
         return self.used_bytes / self.capacity if self.capacity else 0.0
 
@@ -552,6 +568,7 @@ class SimulatedDisk:
                 inode.write(dirty)
                 inode.modified_ms = self.now_ms
             inode.safe_room[:] = inode.room
+            inode.is_whole = True
 
     def _reserve(self, path: Path, inode: _Inode, start: int, size: int) -> None:
         with self._change("reserve", path):
@@ -571,7 +588,7 @@ class SimulatedDisk:
         for at in dirty:
             if not inode.room[at // BLOCK]:
                 if not self.forgiving or (self.capacity is not None and self.used_bytes + BLOCK > self.capacity):
-                    names = [str(path) for path, other in self._inodes() if other is inode] or ["a removed file"]
+                    names = [path for path, other in self._inodes() if other is inode] or ["a removed file"]
                     raise UnreservedWriteError(f"{names[0]}: written at {at}, where no room is reserved")
                 inode.room[at // BLOCK] = 1
         return dirty
@@ -590,14 +607,20 @@ class SimulatedDisk:
     # ── Names ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _exists(self, path: Path) -> bool:
-        return path.parent in self._tree and path.name in self._tree[path.parent].files
+        return self._found(path) is not None
+
+    def _found(self, path: Path) -> _Inode | None:
+        folder, name = _split(path)
+        names = self._tree.get(folder)
+        return names.files.get(name) if names is not None else None
 
     def _inode(self, path: Path) -> _Inode:
-        if not self._exists(path):
+        inode = self._found(path)
+        if inode is None:
             raise _error(errno.ENOENT, path)
-        return self._tree[path.parent].files[path.name]
+        return inode
 
-    def _inodes(self) -> Iterator[tuple[Path, _Inode]]:
+    def _inodes(self) -> Iterator[tuple[str, _Inode]]:
         """Each once, with a name that it has or had; in an order that depends on the names alone."""
         seen: set[int] = set()
         for path in sorted(self._tree):
@@ -606,22 +629,24 @@ class SimulatedDisk:
                 for name in sorted(names):
                     if id(names[name]) not in seen:
                         seen.add(id(names[name]))
-                        yield path / name, names[name]
+                        yield f"{path}/{name}", names[name]
 
     def _place(self, path: Path, inode: _Inode, *, safe: bool) -> None:
-        self._make_folder(path.parent)
-        self._tree[path.parent].files[path.name] = inode
+        folder, name = _split(path)
+        self._make_folder(folder)
+        self._tree[folder].files[name] = inode
         if safe:
-            self._make_names_safe(path.parent)
+            self._make_names_safe(folder)
 
-    def _make_folder(self, folder: Path) -> None:
+    def _make_folder(self, folder: str) -> None:
         if folder not in self._tree:
             self._tree[folder] = _Folder()
-            if folder.parent != folder:
-                self._make_folder(folder.parent)
-                self._tree[folder.parent].folders.add(folder.name)
+            above, name = _split(folder)
+            if above != folder:
+                self._make_folder(above)
+                self._tree[above].folders.add(name)
 
-    def _make_names_safe(self, folder: Path) -> None:
+    def _make_names_safe(self, folder: str) -> None:
         names = self._tree[folder]
         names.safe_files = dict(names.files)
 
@@ -641,7 +666,8 @@ class SimulatedDisk:
         luck = _Luck(self.random, tears=self.tears)
         survivors: dict[int, _Inode] = {}
         for _, inode in self._inodes():
-            platter = luck.platter(inode, self._checked_dirty(inode))
+            dirty = self._checked_dirty(inode)
+            platter = luck.platter(inode, dirty) if luck.has_size(inode) else bytearray()
             survivors[id(inode)] = _Inode(platter, luck.room(inode, platter), inode.modified_ms)
         for path in sorted(self._tree):
             names = luck.names(self._tree[path])
@@ -671,8 +697,14 @@ class _Luck:
             after[start:end] = inode.cache[start:end]
         return after
 
+    def has_size(self, inode: _Inode) -> bool:
+        """A file that was made and never synced may be found empty."""
+        return inode.is_whole or self._random.random() < 0.7
+
     def room(self, inode: _Inode, platter: bytearray) -> bytearray:
         """Room that was reserved since the last sync may be lost, but where data arrived."""
+        if not platter:
+            return bytearray()
         if inode.room == inode.safe_room or self._random.random() < 0.5:
             return bytearray(inode.room)
         return bytearray(map(max, inode.safe_room, _used_room(platter)))
@@ -707,6 +739,12 @@ def crash_everywhere(
                 yield from disk.crash_images(images)
             else:
                 raise AssertionError(f"no boundary {boundary} this time: the run is not the same each time")
+
+
+def _split(path: Path | str) -> tuple[str, str]:
+    """Folder and name."""
+    folder, _, name = str(path).rpartition("/")
+    return folder or "/", name
 
 
 def _blocks(size: int) -> int:

@@ -275,7 +275,7 @@ def test_opening_maps_nothing_and_reads_little(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(disk, "open", None)
     queue = make(disk, entries=300_000)
     assert state(queue) == (0, 5000, 5000, 5000 * SIZE)
-    assert len(reads) <= 14 and max(reads) <= 4096
+    assert len(reads) <= 14 and max(reads) <= 65536
 
 
 def test_a_small_queue_is_opened_by_one_read(monkeypatch: pytest.MonkeyPatch) -> None:

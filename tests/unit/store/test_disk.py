@@ -79,6 +79,22 @@ def test_a_new_segment_is_zeroed_and_writable(disk: Disk, root: Path) -> None:
     assert disk.read(root / "log" / "0") == b"\0\0\0\0\0abc".ljust(10 * KIB, b"\0")
 
 
+def test_a_segment_made_lazily(disk: Disk, root: Path) -> None:
+    path = root / "orders" / "0" / "00"
+    file = disk.create_lazily(path, 10 * KIB)
+    assert file.buffer == bytes(10 * KIB)
+    file.reserve(0, KIB)
+    file.buffer[:3] = b"abc"
+    file.sync()
+    disk.sync_created(path)
+    disk.sync_created(path)
+    file.close()
+    assert disk.files(path.parent) == {"00": 10 * KIB}
+    assert disk.read_at(path, 0, 4) == b"abc\0"
+    disk.remove_folder(root)
+    disk.sync_created(path)  # it is gone by now, and that is nobody's fault
+
+
 def test_a_segment_opens_in_its_size_and_shares_what_is_written(disk: Disk, root: Path) -> None:
     first = disk.create(root / "0", 3 * KIB)
     second = disk.open(root / "0")
@@ -322,6 +338,23 @@ def test_new_folders_are_synced_with_their_parents(tmp_path: Path, monkeypatch: 
     ]
 
 
+def test_a_lazy_segment_waits_for_no_sync_until_its_name_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    disk = RealDisk(tmp_path / "aside")
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}"))))
+    one, other = tmp_path / "orders" / "0" / "00", tmp_path / "orders" / "1" / "00"
+    for path in (one, other):
+        disk.create_lazily(path, KIB).close()
+    assert not synced
+    disk.sync_created(one)
+    assert synced == [one.parent, one.parent.parent, tmp_path]
+    synced.clear()
+    disk.sync_created(other)
+    assert synced == [other.parent, other.parent.parent]
+
+
 def test_a_lock_keeps_out_other_processes(tmp_path: Path) -> None:
     """POSIX record locks on the first byte, which Java's FileChannel.lock takes as well."""
     lock = RealDisk(tmp_path / "aside").lock(tmp_path / "lock")
@@ -355,6 +388,20 @@ def test_what_is_synced_survives_and_what_is_not_may_not() -> None:
     torn = [sector for sector in sectors if len(set(sector)) == 2]
     assert torn
     assert all(not sector.lstrip(sector[:1]).rstrip(sector[-1:]) for sector in torn)  # torn once, in one place
+
+
+def test_a_lazy_segment_is_safe_once_it_and_its_name_are_synced() -> None:
+    sizes = set()
+    for seed in range(40):
+        disk = simulated(seed)
+        disk.create_lazily(ROOT / "q" / "0", KIB)
+        sizes.add(disk.crash().files(ROOT / "q").get("0"))
+    assert sizes == {None, 0, KIB}
+    for seed in range(40):
+        disk = simulated(seed)
+        disk.create_lazily(ROOT / "q" / "0", KIB).sync()
+        disk.sync_created(ROOT / "q" / "0")
+        assert disk.crash().files(ROOT / "q") == {"0": KIB}
 
 
 def test_sectors_are_lost_independently() -> None:

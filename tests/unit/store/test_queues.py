@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -84,6 +85,46 @@ def test_a_store_that_is_crowded_syncs_sooner() -> None:
     small.work(100)
     assert small.store.queues.mapped_count == 4
     assert [small.bodies(queue_id=number) for number in range(7)] == [[b"x"]] * 7
+
+
+def test_a_new_queue_waits_for_no_disk_and_is_safe_before_the_checkpoint() -> None:
+    small = Small()
+    small.settle()
+    small.disk.history.clear()
+    small.send(message(b"1"), message(b"2", "payments"))
+    assert "sync" not in {call for call, _ in small.disk.history}
+    small.disk.history.clear()
+    small.settle()
+    calls = list(small.disk.history)
+    new = [ROOT / "consumequeue" / topic / "0" for topic in ("orders", "payments")]
+    checkpoint = calls.index(("replace", ROOT / "checkpoint"))
+    for folder in new:
+        assert ("sync_folder", folder) in calls[:checkpoint]
+    for seed in range(10):
+        small.disk.random = Random(seed)
+        assert small.again(small.disk.crash()).bodies("payments") == [b"2"]
+
+
+def test_a_new_queue_with_two_files_is_never_without_the_first() -> None:
+    small = Small()
+    small.settle()
+    small.disk.history.clear()
+    small.fill(SETTINGS.queue_file_entries + 1)
+    made = small.disk.files(ROOT / "consumequeue" / "orders" / "0")
+    assert len(made) == 2
+    for seed in range(20):
+        small.disk.random = Random(seed)
+        small.again(small.disk.crash())  # a gap would be refused
+
+
+def test_what_a_killed_process_made_lazily_is_made_safe_by_the_next() -> None:
+    small = Small()
+    small.settle()
+    small.send(message(b"1"))
+    other = small.again(small.disk.kill())
+    for seed in range(10):
+        other.disk.random = Random(seed)
+        assert other.again(other.disk.crash()).bodies() == [b"1"]
 
 
 def test_removed_queues_do_not_count() -> None:

@@ -355,6 +355,35 @@ def test_keys_are_found_whatever_a_crash_did_to_the_index() -> None:
             assert [again.by_key(f"k{n}") for n in range(len(bodies))] == [[body] for body in bodies]
 
 
+def test_queues_that_the_checkpoint_covers_are_left_alone() -> None:
+    small = Small()
+    for number in range(50):
+        small.send(message(b"old", f"t{number}", key="k"))
+    small.store.flush(small.now_ms)
+    small.send(message(b"new", "t7"))
+    after = small.disk.kill()
+    after.history.clear()
+    calls = after.calls
+    again = small.again(after)
+    assert again.bodies("t7") == [b"old", b"new"]
+    assert again.bodies("t8") == [b"old"]
+    touched = {path.parts[3] for _, path in after.history if "consumequeue" in path.parts}
+    assert touched == {"t7"}
+    assert after.calls - calls < 20
+
+
+def test_a_queue_without_what_the_checkpoint_covers_is_filled_again() -> None:
+    small = written(clean=False)
+    small.settle()
+    after = small.disk.kill()
+    path = ROOT / "consumequeue" / "orders" / "0"
+    for name in list(after.files(path))[-1:]:
+        content = bytearray(after.read(path / name) or b"")
+        content[20:] = bytes(len(content) - 20)
+        after.install(path / name, bytes(content))
+    assert is_whole(small.again(after))
+
+
 def test_queue_offsets_go_on_without_gap_after_a_crash() -> None:
     small = Small()
     small.fill(10)

@@ -188,6 +188,11 @@ def test_jobs_are_given_out_once() -> None:
     for job in first:
         job.run()
         small.store.finished(job, small.now_ms)
+    second = small.later(20_000)
+    assert [type(job) for job in second] == [SyncQueues]  # the checkpoint speaks of what was not safe at the first
+    for job in second:
+        job.run()
+        small.store.finished(job, small.now_ms)
     assert small.later(20_000) == []
 
 
