@@ -9,6 +9,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -32,6 +33,8 @@ JAVA_OPTIONS: Final = (
 SOCKET_PATH_MAX: Final = 50
 """Workers are reached through Unix sockets where the folder for them leaves room for a name; a path has 108 bytes."""
 
+_HOME_PARTS: Final = ("bin", "jars", "sbin", "conf")
+
 
 def speed_settings() -> dict[str, str]:
     """What makes reading cheaper, where a user has not chosen otherwise."""
@@ -39,6 +42,52 @@ def speed_settings() -> dict[str, str]:
     if len(tempfile.gettempdir()) <= SOCKET_PATH_MAX:
         found["spark.python.unix.domain.socket.enabled"] = "true"
     return found
+
+
+def light_home() -> str | None:
+    """A home for Spark without the archive of pyspark that workers would import; None if the usual one has to do.
+
+    Spark puts `python/lib/pyspark.zip` before everything else on the path of its workers. From there every new process
+    compiles what it imports, a second of processor time for each streaming query, and reads the archive's directory
+    again for every task. Without it, workers import the pyspark that is installed, compiled long ago. The home is a
+    folder of links in the user's cache, and stays there.
+    """
+    import pyspark
+
+    installed = Path(pyspark.__file__).resolve().parent
+    given = os.environ.get("SPARK_HOME")
+    name = f"spark-{pyspark.__version__}-{sha256(str(installed).encode()).hexdigest()[:16]}"
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kourou" / name
+    if (given and given != str(home)) or not (installed / "jars").is_dir():
+        return None
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        for part in _HOME_PARTS:
+            if (installed / part).is_dir():
+                _link(home / part, installed / part)
+    except OSError:
+        return None
+    return str(home)
+
+
+def _link(path: Path, target: Path) -> None:
+    """There when this returns, whoever else makes it at the same time."""
+    if not path.is_symlink() or path.readlink() != target:
+        fresh = path.with_name(f".{path.name}-{os.getpid()}")
+        fresh.unlink(missing_ok=True)
+        fresh.symlink_to(target)
+        fresh.replace(path)
+
+
+def prepare(master: str | None, settings: Mapping[str, str] | None = None) -> dict[str, str]:
+    """All settings of a session, before its JVM is started, and the environment that it needs."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if master is None or master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if master is not None and master.startswith("local") and (home := light_home()) is not None:
+        os.environ["SPARK_HOME"] = home
+    return {**SETTINGS, **speed_settings(), **(settings or {})}
 
 
 def check_installation() -> None:
@@ -65,14 +114,11 @@ def session(
     check_installation()
     from pyspark.sql import SparkSession
 
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    if master is None or master.startswith("local"):
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    prepared = prepare(master, settings)
     builder = SparkSession.builder.appName(name)
     if master is not None:
         builder = builder.master(master)
-    for key, value in {**SETTINGS, **speed_settings(), **(settings or {})}.items():
+    for key, value in prepared.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")

@@ -37,7 +37,7 @@ from kourou.protocol.errors import KourouError
 from kourou.spark.errors import SparkError
 from kourou.spark.pipelines.progress import BatchProgress, Silent, Speed, Watch
 from kourou.spark.pipelines.report import Chart, RunReport, time_text
-from kourou.spark.session import check_installation, reason, session
+from kourou.spark.session import check_installation, prepare, reason, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -287,11 +287,9 @@ def start_session(name: str, master: str, settings: Mapping[str, str]) -> "Spark
     from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway
 
-    settings = {**SETTINGS, **settings}
+    settings = prepare(master, {**SETTINGS, **settings})
     if SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
         conf = SparkConf(loadDefaults=False).setAll(list(settings.items())).setMaster(master)
-        if master.startswith("local"):
-            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         with tempfile.TemporaryFile() as said:
             try:
                 gateway = launch_gateway(conf, {"start_new_session": True, "stderr": said, "stdout": said})  # type: ignore[no-untyped-call]
