@@ -182,6 +182,8 @@ def test_rows_by_topic_and_hour() -> None:
 def test_paths_that_every_reader_understands() -> None:
     hour = START_US // HOUR_US
     assert partition("orders", hour) == "topic=orders/date=2026-01-31/hour=05"
+    assert partition("t", -5) == "topic=t/date=1970-01-01/hour=00"
+    assert partition("t", 2**62) == "topic=t/date=9999-12-31/hour=23"
     assert partition("%DLQ%a|b", hour) == "topic=%25DLQ%25a%7Cb/date=2026-01-31/hour=05"
 
 

@@ -29,6 +29,9 @@ STORED: Final = tuple(name for name in COLUMNS if name != "topic")
 
 HOUR_US: Final = 3_600_000_000
 
+HOUR_MAX: Final = 70_389_527
+"""The last of the year 9999."""
+
 GROUP_ROWS: Final = 131_072
 GROUP_SIZE: Final = 64 * 1024 * 1024
 """A row group is as large as this, if there are as many rows."""
@@ -82,7 +85,8 @@ def topic_folder(topic: str) -> str:
 
 
 def partition(topic: str, hour: int) -> str:
-    """The folder of a topic and hour."""
+    """The folder of a topic and hour. Times that no calendar has become the nearest that one has."""
+    hour = min(max(hour, 0), HOUR_MAX)
     moment = datetime.fromtimestamp(hour * 3600, UTC)
     return f"{topic_folder(topic)}/date={moment:%Y-%m-%d}/hour={moment:%H}"
 
