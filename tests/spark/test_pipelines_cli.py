@@ -99,6 +99,8 @@ def test_mistakes_before_spark_starts(words: list[str], said: str) -> None:
         (["replay", "{lake}", "t", "-n", "127.0.0.1:1", "--from", "soon"], "option from is milliseconds since 1970"),
         (["replay", "{lake}", "t", "-n", "127.0.0.1:1"], "there is no lake at"),
         (["archive-store", "{lake}/none", "{lake}"], "can't be read: No such file"),
+        (["dlq", "triage", "-n", "127.0.0.1:1"], "no name server answers"),
+        (["dedup", "a", "b", "--checkpoint", "{lake}/c", "-n", "127.0.0.1:1"], "no name server answers"),
     ],
 )
 def test_mistakes_that_need_no_spark(words: list[str], said: str, tmp_path: Path) -> None:
@@ -108,6 +110,7 @@ def test_mistakes_that_need_no_spark(words: list[str], said: str, tmp_path: Path
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert said in done.stderr
+    assert done.stdout == ""
 
 
 @contextmanager

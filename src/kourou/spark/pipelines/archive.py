@@ -13,7 +13,7 @@ write; commit. A task that fails fails the run; nothing of the batch shows, and 
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -31,6 +31,9 @@ from kourou.spark.positions import Offsets, from_nested, to_nested
 from kourou.spark.reading_settings import READ_OPTIONS, ReadSettings, read_settings
 from kourou.spark.selection import Selection
 from kourou.spark.source import Topics, read_task
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
 
 JOB: Final = "archive"
 BATCH_ROWS: Final = 2_000_000
@@ -114,14 +117,16 @@ class _Archive:
 
     def _batch(self, ends: Offsets) -> bool:
         """Archive what is there, or as much as a batch takes. Is there more?"""
-        began = time.monotonic()
         starts = self._resume(ends)
         until = admit(starts, ends, self._batch_rows)
         moved = {_name(queue): at for queue, at in until.items() if self._lake.positions.get(_name(queue)) != at}
         if not moved:
             return False
         pieces = {queue: missing(starts[queue], until[queue], self._lake.done.get(queue, ())) for queue in until}
-        results = self._write([Range(queue, *piece) for queue, here in pieces.items() for piece in here])
+        ranges = [Range(queue, *piece) for queue, here in pieces.items() for piece in here]
+        context = self._run.spark.sparkContext if ranges else None  # starting it is no part of a batch
+        began = time.monotonic()
+        results = [] if context is None else self._write(context, ranges)
         self._lake.add([file for result in results for file in result.files], pieces, moved)
         if self._settings.group is not None:
             self._topics.cluster.commit(until, self._settings.group)
@@ -171,10 +176,8 @@ class _Archive:
         self._run.report.notes.append(f"{text}: {size_of(gone)} messages are lost")
         self._run.report.skip("gone before they were read", size_of(gone))
 
-    def _write(self, ranges: list[Range]) -> list[Written]:
-        if not ranges:
-            return []
-        settings, context = self._settings, self._run.spark.sparkContext
+    def _write(self, context: "SparkContext", ranges: list[Range]) -> list[Written]:
+        settings = self._settings
         # As many tasks as run at a time, unless they become too large: few files, and nobody idle.
         share = -(-sum(one.size for one in ranges) // max(context.defaultParallelism, 1))
         rows_max = settings.task_rows_max or max(min(share, TASK_ROWS), TASK_ROWS_MIN)

@@ -107,8 +107,8 @@ def _work(run: Run, lake: Lake, settings: StoreSettings) -> None:
     left = [_from(split, begin) for split in splits if split.end > begin]
     run.report.settings["from_log_offset"] = left[0].start if left else begin
     while left and not run.is_stopping:
-        began = time.monotonic()
         cores = max(run.spark.sparkContext.defaultParallelism, 1)
+        began = time.monotonic()
         here, left = left[: cores * SPLITS_PER_CORE], left[cores * SPLITS_PER_CORE :]
         results = _scan(run, lake, settings, here)
         lake.add([file for one in results for file in one.files], _done(results), {name: here[-1].end})

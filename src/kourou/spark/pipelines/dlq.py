@@ -83,6 +83,8 @@ def triage(
     chosen, options = chosen or Choice(), _access(namesrv, options)
     with (runner or Runner()).run("dlq triage", groups=", ".join(groups) or "all", by=by, where=chosen.where) as run:
         topics = _dead_topics(_cluster(options), groups, run.report)
+        if not topics and not groups:
+            run.report.notes.append("there are no dead letters")
         if topics:
             frame = chosen.apply(_letters(run, topics, options)).persist()
             try:

@@ -102,6 +102,8 @@ class Lines:
 
     def done(self, report: RunReport) -> None:
         self._close_line()
+        if report.errors and not report.batches:
+            return  # the error says it all, and whoever runs this shows it
         self._report_stream.write(f"{report.text()}\n")
         self._report_stream.flush()
 

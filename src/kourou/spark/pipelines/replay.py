@@ -69,13 +69,17 @@ def replay(
     with (runner or Runner()).run(JOB, **asked, dry_run=dry_run) as run:
         folder = open_folder(lake)
         source = _source(folder, source)
+        check_rate(rate, 1)
+        sink = {} if dry_run else sink_options(namesrv, options or {})
+        if not dry_run:
+            check_target(sink, topic)
         frame = read_lake(run.spark, folder.url).where(_is_topic(source))
         frame = chosen.apply(frame)
         hours = [hour for hour in hours_of(folder, source) if is_within(hour, chosen)]
         if dry_run:
             _describe(run, frame)
         else:
-            _send(run, frame, hours, namesrv, topic, rate, options or {})
+            _send(run, frame, hours, topic, rate, sink)
     return run.report
 
 
@@ -168,15 +172,12 @@ def _send(
     run: Run,
     frame: "DataFrame",
     hours: list[Hour],
-    namesrv: str | None,
     topic: str,
     rate: float | None,
-    options: Mapping[str, str],
+    options: dict[str, str],
 ) -> None:
     from pyspark.sql import functions as F  # noqa: N812
 
-    options = sink_options(namesrv, options)
-    check_target(frame.drop("date", "hour"), options, topic)
     tasks = tasks_for(run, rate)
     replay_id = uuid.uuid4().hex
     run.report.settings["replay_id"] = replay_id

@@ -95,7 +95,9 @@ class Runner:
     def spark(self) -> "SparkSession":
         """Raises SparkError for what is missing."""
         if self._spark is None:
-            self._spark = start_session("kourou", self._master or DEFAULT_MASTER, self._settings)
+            master = self._master or DEFAULT_MASTER
+            self.watch.note(f"Spark starts ({master})")
+            self._spark = start_session("kourou", master, self._settings)
             if self.after_start is not None:
                 self.after_start()
         return self._spark

@@ -109,12 +109,16 @@ def sink_options(namesrv: str | None, options: Mapping[str, str]) -> dict[str, s
     return {**given, "namesrv": namesrv} if namesrv else given
 
 
-def check_target(frame: "DataFrame", options: Mapping[str, str], topic: str | None) -> None:
-    """Raises OptionError for rows that are no messages, and for a topic that there is not."""
+def check_target(options: Mapping[str, str], topic: str | None) -> None:
+    """Raises OptionError for a topic that there is not. Needs no Spark: people wait for that only if it makes sense."""
     settings = sink_settings(Options({**options, "topic": topic or ""}, SINK_OPTIONS))
-    check_columns({field.name: field.dataType.simpleString() for field in frame.schema.fields}, topic)
     if topic is not None:
         Cluster(settings.name_servers, settings.access, settings.retry_s).route(topic)
+
+
+def check_rows(frame: "DataFrame", topic: str | None) -> None:
+    """Raises OptionError for rows that are no messages."""
+    check_columns({field.name: field.dataType.simpleString() for field in frame.schema.fields}, topic)
 
 
 def send_frame(frame: "DataFrame", sending: Sending) -> Shipment:

@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from kourou.spark.pipelines.running import Run
-from kourou.spark.pipelines.sending import How, Sending, Shipment, check_target, note_trouble, send_frame, sink_options
+from kourou.spark.pipelines.sending import (
+    How,
+    Sending,
+    Shipment,
+    check_rows,
+    check_target,
+    note_trouble,
+    send_frame,
+    sink_options,
+)
 from kourou.spark.source import commit_progress
 
 if TYPE_CHECKING:
@@ -72,6 +81,8 @@ def flow(
 
 
 def read_stream(run: Run, wanted: Flow) -> "DataFrame":
+    """Raises OptionError for topics, of both ends, that there are not."""
+    check_target(sink_options(wanted.namesrv, wanted.options), wanted.target)
     return run.spark.readStream.format("rocketmq").options(**wanted.source()).load()
 
 
@@ -85,7 +96,7 @@ def send_stream(
 ) -> None:
     """Run the query that sends a stream's rows, to its end or until a stop. Raises what it fails with."""
     options = sink_options(wanted.namesrv, wanted.options)
-    check_target(frame, options, wanted.target)
+    check_rows(frame, wanted.target)
     counts: dict[int, Shipment] = {}
     started: Future[StreamingQuery] = Future()  # its id stays the same for as long as the checkpoint is there
 
