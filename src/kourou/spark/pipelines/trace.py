@@ -15,7 +15,7 @@ the way from end to end, as far as the clocks of both machines agree.
 """
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -27,7 +27,6 @@ from kourou.spark.pipelines.report import Cell, Chart, RunReport, Table, time_te
 from kourou.spark.pipelines.running import Run, Runner
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, Row
 
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
@@ -141,28 +140,10 @@ def _number(field: str, bits: int = 63) -> int:
     return number
 
 
-class ReadSteps(msgspec.Struct, frozen=True):
-    """What tasks do with batches of bodies."""
-
-    def __call__(self, batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
-        import pyarrow as pa
-
-        fields = [
-            *((name, pa.string()) for name in ("kind",)),
-            ("time_ms", pa.int64()),
-            *((name, pa.string()) for name in ("client", "topic", "message", "request", "keys")),
-            ("cost_ms", pa.int64()),
-            ("retries", pa.int32()),
-            ("is_success", pa.bool_()),
-        ]
-        schema = pa.schema(fields)
-        for batch in batches:
-            rows: list[dict[str, Any]] = []
-            for body in batch.column("body").to_pylist():
-                steps, bad = read_steps(body or b"")
-                rows += [msgspec.structs.asdict(step) for step in steps]
-                rows += [{"kind": "bad"}] * bad
-            yield pa.RecordBatch.from_pylist(rows, schema=schema)
+def rows_of(body: bytes | None) -> list[dict[str, Any]]:
+    """The records of a trace message as rows; one that can't be read is of kind "bad"."""
+    steps, bad = read_steps(bytes(body or b""))
+    return [*(msgspec.structs.asdict(step) for step in steps), *({"kind": "bad"} for _ in range(bad))]
 
 
 # ── The pipeline ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -182,6 +163,8 @@ def latency(
     `chosen` is about the trace messages: by the time that brokers stored them, and by key, for which they have the
     unique keys and keys of the messages that they tell of. Raises PipelineError.
     """
+    from pyspark.sql import functions as F  # noqa: N812
+
     chosen = chosen or Choice()
     with (runner or Runner()).run("trace latency", topic=topic, namesrv=namesrv, where=chosen.where) as run:
         given = {**(options or {}), "topics": topic}
@@ -193,7 +176,9 @@ def latency(
             if bound is not None:
                 given[name] = str(bound)
         traces = chosen.apply(run.spark.read.format("rocketmq").options(**given).load()).select("body")
-        steps = traces.mapInArrow(ReadSteps(), SCHEMA).persist()
+        # A plain function: Spark's way with Arrow batches wants pandas, which is no dependency.
+        read = F.udf(rows_of, f"array<struct<{SCHEMA}>>", useArrow=False)
+        steps = traces.select(F.explode(read("body")).alias("step")).select("step.*").persist()
         try:
             _tell(run, steps, slow)
         finally:
