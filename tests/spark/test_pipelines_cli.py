@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
 
@@ -134,7 +135,7 @@ def test_ctrl_c_and_kill(spark: SparkSession, broker: EmbeddedThread, tmp_path: 
     cluster = Cluster((broker.namesrv,), ACCESS, 5.0)
     create_topic(broker.namesrv, "killed", queues=4)
     for queue in range(4):
-        send(cluster, "killed", [b"x" * 50] * 3000, queue=queue)
+        send(cluster, "killed", [b"%d/%d" % (queue, number) for number in range(3000)], queue=queue)
     lake, page = tmp_path / "lake", tmp_path / "report.html"
     words = [
         "archive",
@@ -168,3 +169,5 @@ def test_ctrl_c_and_kill(spark: SparkSession, broker: EmbeddedThread, tmp_path: 
     assert len(here) == len(set(here)) < 12_000
     archive("killed", lake, namesrv=broker.namesrv, runner=Runner(spark=spark))
     assert plain_places(lake) == live_places(cluster, "killed")
+    rows = ds.dataset(lake, partitioning="hive").to_table(columns=["queue_id", "queue_offset", "body"]).to_pylist()
+    assert all(row["body"] == b"%d/%d" % (row["queue_id"], row["queue_offset"]) for row in rows)
