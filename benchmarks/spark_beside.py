@@ -99,19 +99,26 @@ class Side(Protocol):
     def producing(self, topic: str) -> Callable[[int], None]: ...
 
 
-class Ours:
-    name = "rocketmq"
+LIKE_KAFKA = "topic,queue_id,queue_offset,keys,body,store_timestamp"
+"""The columns that a row of Kafka's has."""
 
-    def __init__(self, spark: "SparkSession", namesrv: str) -> None:
+
+class Ours:
+    """With the columns that Kafka's connector gives, or with all 21."""
+
+    def __init__(self, spark: "SparkSession", namesrv: str, columns: str = LIKE_KAFKA) -> None:
+        self.name = "rocketmq" if columns else "rocketmq, all columns"
         self._spark = spark
         self._namesrv = namesrv
+        self._columns = columns
 
     def reader(self, topic: str) -> "DataFrame":
-        return self._spark.read.format("rocketmq").option("namesrv", self._namesrv).option("topics", topic).load()
+        reader = self._spark.read.format("rocketmq").option("namesrv", self._namesrv).option("topics", topic)
+        return reader.option("columns", self._columns).load()
 
     def stream(self, topic: str) -> "DataStreamReader":
         reader = self._spark.readStream.format("rocketmq").option("namesrv", self._namesrv)
-        return reader.option("topics", topic).option("startingOffsets", "earliest")
+        return reader.option("topics", topic).option("columns", self._columns).option("startingOffsets", "earliest")
 
     def writer(self, frame: "DataFrame", topic: str) -> "DataFrameWriter":
         writer = frame.selectExpr("value as body", "key as keys").write.format("rocketmq").mode("append")
@@ -255,8 +262,8 @@ def compare(spark: "SparkSession", options: argparse.Namespace) -> dict[str, obj
     sides: list[Side] = [Ours(spark, options.namesrv), Theirs(spark, options.kafka)]
     figures: dict[str, object] = {}
 
-    def tell(name: str, values: list[float]) -> None:
-        figures[name] = dict(zip((side.name for side in sides), values, strict=True))
+    def tell(name: str, values: list[float], *more: str) -> None:
+        figures[name] = dict(zip([*(side.name for side in sides), *more], values, strict=True))
         print(name, [f"{value:,.0f}" for value in values], flush=True)
 
     if options.scan:
@@ -271,7 +278,9 @@ def compare(spark: "SparkSession", options: argparse.Namespace) -> dict[str, obj
     if "write" in wanted:
         tell("write", meter.rates(rows, *(side.writer(plain, SINK_TOPIC).save for side in sides)))
     if "read" in wanted:
-        tell("read", meter.rates(rows, *(lambda side=side: drain(side.reader(TOPIC)) for side in sides)))
+        whole = Ours(spark, options.namesrv, "")
+        reads = (lambda side=side: drain(side.reader(TOPIC)) for side in (*sides, whole))
+        tell("read", meter.rates(rows, *reads), whole.name)
     if "available" in wanted:
         runs = [lambda side=side: run_available(side, rows, folder / f"state-{side.name}") for side in sides]
         tell("available", meter.rates(rows, *runs))

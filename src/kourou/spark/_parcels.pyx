@@ -97,8 +97,8 @@ cdef class Encoder:
         self.prefix = prefix
         self.number = number
 
-    def batches(self, Py_ssize_t size_max, Py_ssize_t rows_max):
-        """Bodies of requests and how many messages each has; None if some row is not usual."""
+    def cut(self, Py_ssize_t size_max, Py_ssize_t rows_max):
+        """Which rows go into a request together: (first, end, size of the body). None if some row is not usual."""
         cdef Py_ssize_t row, first = 0, total = 0, size
         cdef list found = []
         for row in range(self.rows):
@@ -106,11 +106,11 @@ cdef class Encoder:
             if size < 0:
                 return None
             if row > first and (total + size > size_max or row - first >= rows_max):
-                found.append((self.encode(first, row, total), row - first))
+                found.append((first, row, total))
                 first, total = row, 0
             total += size
         if self.rows > first:
-            found.append((self.encode(first, self.rows, total), self.rows - first))
+            found.append((first, self.rows, total))
         return found
 
     cdef Py_ssize_t entry_size(self, Py_ssize_t row) noexcept:
@@ -141,7 +141,8 @@ cdef class Encoder:
                 size += 6 + part
         return size
 
-    cdef bytes encode(self, Py_ssize_t first, Py_ssize_t end, Py_ssize_t total):
+    def encode(self, Py_ssize_t first, Py_ssize_t end, Py_ssize_t total):
+        """The body of a request with these rows, as `cut` says."""
         cdef bytes made = PyBytes_FromStringAndSize(NULL, total)
         cdef char *out = PyBytes_AS_STRING(made)
         cdef Py_ssize_t row, body, text

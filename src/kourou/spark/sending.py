@@ -216,10 +216,11 @@ def batch_parcel(topic: str, queue: int | None, body: bytes, count: int) -> Parc
     return Parcel(topic, queue, RequestCode.SEND_BATCH_MESSAGE, 0, body, "WAIT\x01true\x02", count)
 
 
-def quick_parcels(drafts: Drafts, batch: "pa.RecordBatch") -> list[Parcel] | None:
+def quick_parcels(drafts: Drafts, batch: "pa.RecordBatch") -> Iterator[list[Parcel]] | None:
     """The requests of an Arrow batch, by the compiled encoder; None for rows that it does not know.
 
-    They are those that `drafts` and a sender would make of the same rows.
+    They are those that `drafts` and a sender would make of the same rows. They come as many at a time as are under way
+    together, so that the memory of those which are done serves the next.
     """
     given = drafts.usual_columns(batch)
     if given is None:
@@ -231,8 +232,15 @@ def quick_parcels(drafts: Drafts, batch: "pa.RecordBatch") -> list[Parcel] | Non
     if not all(column is None or is_taken(column.type) for column in given):
         return None
     topic, prefix, number = drafts.identity
-    found = Encoder(*given, prefix.encode(), number).batches(BATCH_SIZE, BATCH_ROWS)
-    if found is None:
+    encoder = Encoder(*given, prefix.encode(), number)
+    cuts = encoder.cut(BATCH_SIZE, BATCH_ROWS)
+    if cuts is None:
         return None
     drafts.count(batch.num_rows)
-    return [batch_parcel(topic, None, body, count) for body, count in found]
+    return (
+        [
+            batch_parcel(topic, None, encoder.encode(first, end, size), end - first)
+            for first, end, size in cuts[at : at + WINDOW]
+        ]
+        for at in range(0, len(cuts), WINDOW)
+    )

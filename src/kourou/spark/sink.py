@@ -74,10 +74,11 @@ def write(batches: Iterator["pa.RecordBatch"], settings: SinkSettings) -> SinkMe
     sender = Sender(cluster, settings.group, Patience(settings.retry_s), turn=part)
     drafts = Drafts(settings.topic, f"{write_id}/{part}")
     for batch in batches:
-        parcels = quick_parcels(drafts, batch)
-        if parcels is None:
+        waves = quick_parcels(drafts, batch)
+        if waves is None:
             sender.send(drafts.of(batch))
-        else:
+            continue
+        for parcels in waves:
             sender.send_parcels(parcels)
     return SinkMessage(sender.sent)
 
