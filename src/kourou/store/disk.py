@@ -52,6 +52,9 @@ class File(Protocol):
     def cool(self) -> None:
         """The pages need not be kept in memory any more."""
 
+    def read_nothing_ahead(self) -> None:
+        """Most of it is empty: nothing is to be read ahead, which would fill the memory with zeros."""
+
     def close(self) -> None:
         """Let go of the file, which is unmapped with the last slice of it. Not a sync."""
 
@@ -184,6 +187,9 @@ class MappedFile:
 
     def cool(self) -> None:
         mapping.cool(self._map)
+
+    def read_nothing_ahead(self) -> None:
+        mapping.read_nothing_ahead(self._map)
 
     def close(self) -> None:
         self._open = False

@@ -74,6 +74,12 @@ def cool(mapping: mmap.mmap) -> None:
     _libc.munlock(_address(mapping), len(mapping))
 
 
+def read_nothing_ahead(mapping: mmap.mmap) -> None:
+    """A touch brings a page into memory, and not all that the system would read behind it."""
+    with suppress(OSError):
+        mapping.madvise(mmap.MADV_RANDOM)
+
+
 def _address(mapping: mmap.mmap) -> int:
     first: Any = ctypes.c_char.from_buffer(mapping)
     return ctypes.addressof(first)

@@ -114,6 +114,8 @@ class Segments:
             oldest = next((one for one in self._open if one != self._starts[-1]), None)
             if oldest is not None:
                 self._open.pop(oldest).close()
+        if not self._reserve:
+            file.read_nothing_ahead()
         self._open[start] = file
 
     def slice(self, offset: int, size: int) -> memoryview:

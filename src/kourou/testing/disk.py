@@ -197,6 +197,9 @@ class SimulatedFile:
     def cool(self) -> None:
         """And stays there."""
 
+    def read_nothing_ahead(self) -> None:
+        """It reads nothing ahead."""
+
     def close(self) -> None:
         if self._open:
             self._open = False

@@ -190,6 +190,21 @@ def test_a_mapping_goes_with_its_last_slice(tmp_path: Path) -> None:
     assert str(tmp_path / "0") not in maps.read_text()
 
 
+def test_a_touch_of_a_sparse_file_brings_a_page_into_memory_and_no_more(tmp_path: Path) -> None:
+    file = RealDisk(tmp_path / "aside").create_lazily(tmp_path / "0", 4096 * KIB)
+    file.read_nothing_ahead()
+    file.reserve(0, 4 * KIB)
+    file.buffer[0] = 1
+    with open("/proc/self/smaps") as maps:
+        sizes = {
+            line.split()[0]: int(line.split()[1])
+            for line in maps.read().partition(f"{tmp_path}/0\n")[2].splitlines()[:20]
+            if line.endswith(" kB")
+        }
+    assert sizes["Size:"] == 4096
+    assert sizes["Rss:"] <= 64
+
+
 def test_a_warm_segment_is_in_memory_until_it_cools(tmp_path: Path) -> None:
     def resident_kib() -> dict[str, int]:
         lines = Path("/proc/self/smaps").read_text().split("\n")
