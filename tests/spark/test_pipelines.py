@@ -22,6 +22,7 @@ from kourou.spark.pipelines.dedup import dedup
 from kourou.spark.pipelines.dlq import redrive, triage
 from kourou.spark.pipelines.folders import DiskFolder
 from kourou.spark.pipelines.lake import read_lake
+from kourou.spark.pipelines.ledger import Ledger
 from kourou.spark.pipelines.progress import BatchProgress
 from kourou.spark.pipelines.replay import replay
 from kourou.spark.pipelines.report import RunReport
@@ -390,6 +391,32 @@ def test_dead_letters_for_one_group_alone(
     retried = pull_all(cluster, "%RETRY%picky")
     assert [dict(row["properties"])["RETRY_TOPIC"] for row in retried] == ["shared"] * 5
     assert len(pull_all(cluster, "shared")) == 5
+
+
+def test_a_redrive_that_dies_before_it_remembers(
+    broker: EmbeddedThread, cluster: Cluster, runner: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it had sent is sent again, with the same unique keys."""
+    fill(broker, cluster, "forgotten", queues=1, count=4)
+    bury(broker, cluster, "forgotten", "forgetful", 4)
+
+    def die(*_: object) -> None:
+        raise OSError("the disk is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "commit", die)
+        with pytest.raises(PipelineError, match="the disk is gone"):
+            redrive("forgetful", tmp_path / "state", namesrv=broker.namesrv, runner=runner)
+    report = redrive("forgetful", tmp_path / "state", namesrv=broker.namesrv, runner=runner)
+    assert report.written.rows == 4
+    assert redrive("forgetful", tmp_path / "state", namesrv=broker.namesrv, runner=runner).written.rows == 0
+    rows = pull_all(cluster, "forgotten")
+    assert len(rows) == 12 and len({row["unique_key"] for row in rows}) == 4
+    with (
+        DiskFolder(tmp_path / "state").lock("redriven/run.lock", wait=False),
+        pytest.raises(PipelineError, match="another run redrives with"),
+    ):
+        redrive("forgetful", tmp_path / "state", namesrv=broker.namesrv, runner=runner)
 
 
 # ── Topic to topic ──────────────────────────────────────────────────────────────────────────────────────────────────
