@@ -226,13 +226,13 @@ def quick_parcels(drafts: Drafts, batch: "pa.RecordBatch") -> Iterator[list[Parc
     if given is None:
         return None
     try:
-        from kourou.spark._parcels import Encoder, is_taken
+        from kourou.spark import _parcels
     except ImportError:
         return None
-    if not all(column is None or is_taken(column.type) for column in given):
+    if not all(column is None or _parcels.is_taken(column.type) for column in given):
         return None
     topic, prefix, number = drafts.identity
-    encoder = Encoder(*given, prefix.encode(), number)
+    encoder = _parcels.Encoder(*given, prefix.encode(), number)
     cuts = encoder.cut(BATCH_SIZE, BATCH_ROWS)
     if cuts is None:
         return None
