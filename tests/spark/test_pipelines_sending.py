@@ -59,14 +59,13 @@ def test_rows_are_sent_and_told() -> None:
 
 
 def test_a_queue_s_messages_wait_for_those_before() -> None:
-    """A wave has at most one request of a queue, whatever else it has."""
+    """A wave is one request, whose messages are all stored or none."""
     count = BATCH_ROWS * 2 + 10
     batch = rows([("a", queue, number, 0) for queue in range(2) for number in range(count)])
     shipment, sink = shipped([batch], How(write_id="run", is_ordered=True))
     assert shipment.sent == 2 * count
     for wave in sink.waves:
-        for key in {draft.ordering_key for draft in wave}:
-            assert sum(draft.ordering_key == key for draft in wave) <= BATCH_ROWS
+        assert len(wave) <= BATCH_ROWS and len({draft.ordering_key for draft in wave}) == 1
     for queue in range(2):
         here = [draft for wave in sink.waves for draft in wave if draft.ordering_key == chr(queue)]
         assert [properties.decode(draft.properties)["n"] for draft in here] == [str(number) for number in range(count)]
@@ -81,11 +80,11 @@ def test_waves() -> None:
     wave = Wave(is_ordered=True, rows_max=100)
     assert not wave.is_full_for(draft(BATCH_SIZE * 2))  # a large one goes alone
     wave.take(draft(BATCH_SIZE - 100))
-    assert wave.is_full_for(draft(100)) and not wave.is_full_for(draft(100, "other"))
+    assert wave.is_full_for(draft(100)) and wave.is_full_for(draft(1, "other")) and not wave.is_full_for(draft(1))
     assert len(wave.empty()) == 1
     wave.take(draft())
     assert wave.is_full_for(draft(is_delayed=True))  # which is a request of its own
-    assert wave.empty() and not wave.empty()
+    assert wave.empty() and not wave.empty() and not wave.is_full_for(draft())
     wild = Wave(is_ordered=False, rows_max=2)
     for _ in range(2):
         assert not wild.is_full_for(draft(BATCH_SIZE))

@@ -226,29 +226,33 @@ def _send(wave: "Wave", sender: Sender, pace: "Pace") -> None:
 
 
 class Wave:
-    """Messages that are sent together. In order, it has at most one batch of each queue, which is one request."""
+    """Messages that are sent together. Where order counts, it is one request: a part of one could fail alone."""
 
     def __init__(self, is_ordered: bool, rows_max: int) -> None:
+        self._rows_max = min(rows_max, BATCH_ROWS) if is_ordered else rows_max
         self._is_ordered = is_ordered
-        self._rows_max = rows_max
         self._drafts: list[Draft] = []
-        self._loads: dict[tuple[str, str | None], tuple[int, int]] = {}
+        self._size = 0
 
     def is_full_for(self, draft: Draft) -> bool:
-        if len(self._drafts) >= self._rows_max:
-            return True
+        if not self._drafts or len(self._drafts) >= self._rows_max:
+            return bool(self._drafts)
         if not self._is_ordered:
             return False
-        rows, size = self._loads.get((draft.topic, draft.ordering_key), (0, 0))
-        return rows > 0 and (draft.is_delayed or rows >= BATCH_ROWS or size + _size(draft) > BATCH_SIZE)
+        last = self._drafts[-1]
+        return (
+            (last.topic, last.ordering_key) != (draft.topic, draft.ordering_key)
+            or draft.is_delayed
+            or last.is_delayed
+            or self._size + _size(draft) > BATCH_SIZE
+        )
 
     def take(self, draft: Draft) -> None:
         self._drafts.append(draft)
-        rows, size = self._loads.get((draft.topic, draft.ordering_key), (0, 0))
-        self._loads[draft.topic, draft.ordering_key] = (rows + 1, size + _size(draft))
+        self._size += _size(draft)
 
     def empty(self) -> list[Draft]:
-        drafts, self._drafts, self._loads = self._drafts, [], {}
+        drafts, self._drafts, self._size = self._drafts, [], 0
         return drafts
 
 
