@@ -32,7 +32,7 @@ from kourou.protocol.headers import (
     UpdateConsumerOffset,
 )
 from kourou.protocol.message import MessageQueue
-from kourou.spark.errors import OptionError, UnreachableError
+from kourou.spark.errors import OptionError, SparkError, UnreachableError
 from kourou.spark.wire import Access, connect, forget, is_connected, persist
 
 PLANNING_PATIENCE_S: Final = 30.0
@@ -71,13 +71,14 @@ class Cluster:
         access: Access,
         patience_s: float = PLANNING_PATIENCE_S,
         *,
-        is_known: bool = False,
+        is_planned: bool = False,
     ) -> None:
-        """`is_known`: the name servers have answered somebody before, so it is worth waiting for them."""
+        """`is_planned`: for tasks. Name servers and topics have been found before, so it is worth waiting for them."""
         self._name_servers = name_servers
         self.access = access
         self._patience_s = patience_s
-        self._is_known = is_known
+        self._is_planned = is_planned
+        self._is_known = is_planned
         self._routes: dict[str, Route] = {}
 
     # ── Name servers ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -111,15 +112,26 @@ class Cluster:
         raise UnreachableError(f"no name server answers: {'; '.join(said)}")
 
     def route(self, topic: str, *, fresh: bool = False) -> Route:
-        """Raises OptionError for a topic that there is not, UnreachableError."""
+        """Raises OptionError for a topic that there is not, UnreachableError.
+
+        One that was there before is waited for: a name server that has just started knows no topics, until brokers
+        tell it of theirs.
+        """
         if fresh or topic not in self._routes:
-            answer = self._ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfo(topic=topic))
-            if answer.code == ResponseCode.TOPIC_NOT_EXIST:
-                raise OptionError(f"there is no topic {topic!r} at {', '.join(self._name_servers)}")
-            if answer.code != ResponseCode.SUCCESS:
-                raise refused(answer.code, answer.remark)
-            self._routes[topic] = route_of(topic, TopicRouteData.decode(bytes(answer.body)))
+            if self._is_planned or topic in self._routes:
+                what = f"topic {topic!r} can't be found any more"
+                self._routes[topic] = persist(what, lambda: self._ask_route(topic, UnreachableError), self._patience_s)
+            else:
+                self._routes[topic] = self._ask_route(topic, OptionError)
         return self._routes[topic]
+
+    def _ask_route(self, topic: str, missing: type[SparkError]) -> Route:
+        answer = self._ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfo(topic=topic))
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            raise missing(f"there is no topic {topic!r} at {', '.join(self._name_servers)}")
+        if answer.code != ResponseCode.SUCCESS:
+            raise refused(answer.code, answer.remark)
+        return route_of(topic, TopicRouteData.decode(bytes(answer.body)))
 
     def topics(self, pattern: str) -> list[str]:
         """The names that match as a whole. Raises UnreachableError."""

@@ -70,7 +70,7 @@ def write(batches: Iterator["pa.RecordBatch"], settings: SinkSettings) -> SinkMe
     query = None if context is None else context.getLocalProperty(_QUERY_ID)
     batch = None if context is None else context.getLocalProperty(_BATCH_ID)
     write_id = f"{query}/{batch}" if query and batch else settings.write_id
-    cluster = Cluster(settings.name_servers, settings.access, settings.retry_s, is_known=True)
+    cluster = Cluster(settings.name_servers, settings.access, settings.retry_s, is_planned=True)
     sender = Sender(cluster, settings.group, Patience(settings.retry_s), turn=part)
     drafts = Drafts(settings.topic, f"{write_id}/{part}")
     for batch in batches:

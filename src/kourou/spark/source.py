@@ -128,7 +128,7 @@ def read_task(task: Task, settings: ReadSettings, selection: Selection) -> Itera
         tags = frozenset(tag.strip() for tag in wanted.expression.split("||"))
         selection = msgspec.structs.replace(selection, tags=tags)
     puller = Puller(
-        Cluster(settings.name_servers, settings.access, settings.retry_s, is_known=True),
+        Cluster(settings.name_servers, settings.access, settings.retry_s, is_planned=True),
         make_rows(settings.columns, selection=selection, decompressing=settings.decompressing),
         wanted,
         group=settings.reading_group,
