@@ -192,8 +192,8 @@ def test_the_first_signal_asks_and_the_second_ends() -> None:
 class Query:
     """Stands for a streaming query that makes a batch at each look."""
 
-    def __init__(self, run: Run, batches: int, *, fails: bool = False) -> None:
-        self.run, self.batches, self.fails = run, batches, fails
+    def __init__(self, run: Run, batches: int, *, fails: bool = False, knows_newest: bool = True) -> None:
+        self.run, self.batches, self.fails, self.knows_newest = run, batches, fails, knows_newest
         self.recentProgress: list[Any] = []
         self.is_stopped = False
 
@@ -208,12 +208,13 @@ class Query:
         if self.fails:
             raise ValueError("it broke")
         offsets = {"t": {"b": {"0": 10 * (number + 1)}}}
+        newest = offsets if self.knows_newest else None
         document = {
             "batchId": number,
             "numInputRows": 10,
             "durationMs": {"addBatch": 5, "triggerExecution": 500},
             "sources": [
-                {"startOffset": {"t": {"b": {"0": 10 * number}}}, "endOffset": offsets, "latestOffset": offsets}
+                {"startOffset": {"t": {"b": {"0": 10 * number}}}, "endOffset": offsets, "latestOffset": newest}
             ],
         }
         self.recentProgress.append(type("P", (), {"json": json.dumps(document)}))
@@ -229,6 +230,14 @@ def test_a_query_is_followed_to_its_end() -> None:
     report = run.report
     assert (report.batches, report.read.rows, report.read.bytes, report.written.rows) == (3, 30, 21, 3)
     assert report.from_offsets == {"t": {"b": {"0": 0}}} and report.to_offsets == {"t": {"b": {"0": 30}}}
+
+
+@pytest.mark.parametrize(("knows_newest", "lag"), [(True, 0), (False, None)])
+def test_the_lag_of_a_query(knows_newest: bool, lag: int | None) -> None:
+    kept = Kept()
+    with Runner(watch=kept).run("test") as run:
+        run.follow(Query(run, 1, knows_newest=knows_newest))  # type: ignore[arg-type]
+    assert [batch.lag for batch in kept.batches] == [lag]
 
 
 def test_a_query_is_stopped_between_batches() -> None:

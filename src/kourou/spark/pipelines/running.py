@@ -208,7 +208,7 @@ class Run:
                 bytes=more.get("bytes", 0),
                 seconds=document["durationMs"].get("triggerExecution", 0) / 1000,
                 written=more.get("written"),
-                lag=distance(end, newest),
+                lag=distance(end, newest) if newest else None,  # a batch that is done again was not asked for
                 age_s=None if "newest_ms" not in more else max(time.time() - more["newest_ms"] / 1000, 0.0),
             )
         )
