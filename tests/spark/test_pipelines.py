@@ -99,7 +99,7 @@ def test_a_lake_has_what_the_topics_have(
     assert (report.read.rows, report.written.rows, report.batches, report.stopped) == (650, 650, 3, "end")
     assert [batch.lag for batch in kept.batches] == [350, 50, 0]
     assert {chart.title for chart in report.charts} == {"Messages by topic", "Messages per second", "Lag"}
-    assert report.charts[0].series == {"read": [600, 50]}
+    assert report.charts[0].series == {"messages": [600, 50]}
     assert report.to_offsets == {
         "lake-a": {"broker-a": {"0": 200, "1": 200, "2": 200}},
         "lake-b": {"broker-a": {"0": 50}},
@@ -166,6 +166,7 @@ def test_store_files_and_the_live_topic_make_one_lake(
     assert len(plain_places(lake)) == 120
     first = archive_store(broker.store, lake, broker="broker-a", options=options, runner=runner)
     assert (first.written.rows, first.skipped) == (80, {"in the lake already": 120})
+    assert first.tables[0].rows == [["both", 80]]
     send(cluster, "both", [b"later"] * 30)
     second = archive_store(broker.store, lake, broker="broker-a", options=options, runner=runner)
     assert second.written.rows == 30

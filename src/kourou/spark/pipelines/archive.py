@@ -24,7 +24,7 @@ from kourou.spark.pipelines.intervals import Interval, missing, size as size_of
 from kourou.spark.pipelines.lake import Lake
 from kourou.spark.pipelines.parquet_files import Written, write_files
 from kourou.spark.pipelines.progress import BatchProgress
-from kourou.spark.pipelines.report import Chart, RunReport, Table, offsets_table, time_text
+from kourou.spark.pipelines.report import Chart, RunReport, offsets_table, time_text
 from kourou.spark.pipelines.running import Run, Runner
 from kourou.spark.planning import Range, Task, admit, make_tasks
 from kourou.spark.positions import Offsets, from_nested, to_nested
@@ -110,7 +110,10 @@ class _Archive:
         queues = offsets_table("Queues", report.from_offsets, report.to_offsets)
         if queues.rows:
             report.tables.append(queues)
-            report.charts.append(_topics_chart(queues))
+            counts: dict[str, int] = {}
+            for topic, *_, count in queues.rows:
+                counts[str(topic)] = counts.get(str(topic), 0) + int(count or 0)
+            report.charts.append(topics_chart(counts))
 
     def _ends(self) -> Offsets:
         return self._topics.cluster.ends(self._topics.queues())
@@ -191,12 +194,8 @@ class _Archive:
         report.to_offsets = to_nested(until)
 
 
-def _topics_chart(queues: Table) -> Chart:
-    counts: dict[str, float | None] = {}
-    for topic, *_, count in queues.rows:
-        assert isinstance(topic, str) and isinstance(count, int)
-        counts[topic] = (counts.get(topic) or 0) + count
-    return Chart(title="Messages by topic", kind="bars", x=list(counts), series={"read": list(counts.values())})
+def topics_chart(counts: Mapping[str, int]) -> Chart:
+    return Chart(title="Messages by topic", kind="bars", x=list(counts), series={"messages": [*counts.values()]})
 
 
 def tell_batch(run: Run, results: list[Written], seconds: float, lag: int | None) -> None:

@@ -8,6 +8,7 @@ how far the log is read, and the next run goes on there."""
 
 import hashlib
 import time
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -19,11 +20,11 @@ from kourou.spark.columns import COLUMNS, CORRUPT
 from kourou.spark.errors import OptionError, SparkError
 from kourou.spark.log_files import Split, find_files, plan
 from kourou.spark.options import Options
-from kourou.spark.pipelines.archive import tell_batch
+from kourou.spark.pipelines.archive import tell_batch, topics_chart
 from kourou.spark.pipelines.intervals import Interval, merged, size as size_of
 from kourou.spark.pipelines.lake import Lake
 from kourou.spark.pipelines.parquet_files import Coverage, Written, write_files
-from kourou.spark.pipelines.report import RunReport
+from kourou.spark.pipelines.report import Cell, RunReport, Table
 from kourou.spark.pipelines.running import Run, Runner
 from kourou.spark.rows import FAIL, REPORT, SKIP, make_rows
 from kourou.spark.scanning import scan
@@ -106,6 +107,7 @@ def _work(run: Run, lake: Lake, settings: StoreSettings) -> None:
         raise OptionError(f"{error.filename}: {error.strerror}") from None
     left = [_from(split, begin) for split in splits if split.end > begin]
     run.report.settings["from_log_offset"] = left[0].start if left else begin
+    counts: Counter[str] = Counter()
     while left and not run.is_stopping:
         cores = max(run.spark.sparkContext.defaultParallelism, 1)
         began = time.monotonic()
@@ -113,7 +115,13 @@ def _work(run: Run, lake: Lake, settings: StoreSettings) -> None:
         results = _scan(run, lake, settings, here)
         lake.add([file for one in results for file in one.files], _done(results), {name: here[-1].end})
         run.report.settings["to_log_offset"] = here[-1].end
+        for file in (file for one in results for file in one.files):
+            counts[file.topic] += file.rows
         tell_batch(run, results, time.monotonic() - began, None)
+    if counts:
+        rows: list[list[Cell]] = [[topic, count] for topic, count in counts.most_common()]
+        run.report.tables.append(Table("Topics", ["topic", "messages"], rows))
+        run.report.charts.append(topics_chart(dict(counts.most_common())))
 
 
 def _scan(run: Run, lake: Lake, settings: StoreSettings, splits: list[Split]) -> list[Written]:
