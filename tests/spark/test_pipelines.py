@@ -351,7 +351,9 @@ def bury(broker: EmbeddedThread, cluster: Cluster, topic: str, group: str, count
 def test_dead_letters_and_back(broker: EmbeddedThread, cluster: Cluster, runner: Runner, tmp_path: Path) -> None:
     fill(broker, cluster, "bills", queues=1, count=40)
     bury(broker, cluster, "bills", "billing", 30)
-    seen = triage(["billing", "unknown"], namesrv=broker.namesrv, by="KEYS", sample=3, runner=runner)
+    options = {"retryTimeout": "10s", "maxRecordsPerPartition": "20"}
+    groups = ["billing", "unknown"]
+    seen = triage(groups, namesrv=broker.namesrv, by="KEYS", sample=3, options=options, runner=runner)
     assert seen.read.rows == 30
     kinds = seen.tables[0]
     assert kinds.columns[:6] == ["group", "topic", "tags", "consumed", "KEYS", "letters"]
@@ -387,7 +389,7 @@ def test_dead_letters_for_one_group_alone(
 ) -> None:
     fill(broker, cluster, "shared", queues=1, count=5)
     bury(broker, cluster, "shared", "picky", 5)
-    report = redrive("picky", tmp_path / "state", namesrv=broker.namesrv, to="retry", runner=runner)
+    report = redrive("picky", tmp_path / "state", namesrv=broker.namesrv, target="retry", runner=runner)
     assert report.written.rows == 5
     retried = pull_all(cluster, "%RETRY%picky")
     assert [dict(row["properties"])["RETRY_TOPIC"] for row in retried] == ["shared"] * 5

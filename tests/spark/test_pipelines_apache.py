@@ -83,7 +83,9 @@ def test_dead_letters(apache: Any, cluster: Cluster, spark: SparkSession, tmp_pa
     assert first.written.rows == 10
     wait_for(cluster, "bills", 20)
     assert redrive("billing", tmp_path / "one", namesrv=apache.namesrv, runner=runner).written.rows == 0
-    assert redrive("billing", tmp_path / "two", namesrv=apache.namesrv, to="retry", runner=runner).written.rows == 10
+    assert (
+        redrive("billing", tmp_path / "two", namesrv=apache.namesrv, target="retry", runner=runner).written.rows == 10
+    )
     wait_for(cluster, "%RETRY%billing", 10)
     retried = pull_all(cluster, "%RETRY%billing")
     assert {dict(row["properties"])["RETRY_TOPIC"] for row in retried} == {"bills"}

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow.dataset as ds
 import pytest
@@ -43,6 +44,19 @@ def test_help_knows_the_verbs() -> None:
     done = kourou("pipeline", "archive", "--help")
     for option in ("--once", "--every", "--json", "--html", "--master", "--conf", "--option", "--namesrv"):
         assert option in done.stdout
+
+
+def test_every_option_has_one_meaning() -> None:
+    from typer.main import get_command
+
+    from kourou.cli.pipelines_commands import app
+
+    def check(command: Any) -> int:
+        names = [name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)]
+        assert len(names) == len(set(names)), command.name
+        return 1 + sum(check(below) for below in getattr(command, "commands", {}).values())
+
+    assert check(get_command(app)) > len(VERBS)
 
 
 def test_nothing_of_spark_is_imported_for_help() -> None:

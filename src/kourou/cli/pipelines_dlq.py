@@ -64,7 +64,7 @@ def redrive(
     state: Annotated[
         str, typer.Option(metavar="DIR", help="Remembers what was redriven; the same for all runs of a group.")
     ],
-    to: Annotated[
+    target: Annotated[
         str, typer.Option(metavar="WHERE", help="origin, retry (this group alone sees them again), or a topic.")
     ] = "origin",
     namesrv: Namesrv = None,
@@ -88,6 +88,8 @@ def redrive(
         from kourou.spark.pipelines.dlq import redrive
 
         chosen = choice(since=since, until=until, keys=key or (), where=where)
-        return redrive(group, state, to=to, chosen=chosen, rate=rate, dry_run=dry_run, options=options, runner=runner)
+        return redrive(
+            group, state, target=target, chosen=chosen, rate=rate, dry_run=dry_run, options=options, runner=runner
+        )
 
     execute(job, master=master, conf=conf, as_json=as_json, html=html)

@@ -156,4 +156,4 @@ def _from(split: Split, offset: int) -> Split:
 def _name(settings: StoreSettings) -> str:
     """What is read: a broker's log, and what is selected of it."""
     selection = repr(msgspec.to_builtins(settings.selection, order="deterministic"))
-    return f"log/{settings.broker or ''}/{hashlib.sha256(selection.encode()).hexdigest()[:16]}"
+    return f"store:{settings.broker or ''}:{hashlib.sha256(selection.encode()).hexdigest()[:16]}"

@@ -227,7 +227,7 @@ def redrive(
     state: str | Path,
     *,
     namesrv: str | None = None,
-    to: str = ORIGIN,
+    target: str = ORIGIN,
     chosen: Choice | None = None,
     rate: float | None = None,
     dry_run: bool = False,
@@ -235,11 +235,11 @@ def redrive(
     options: Mapping[str, str] | None = None,
     runner: Runner | None = None,
 ) -> RunReport:
-    """Send dead letters of a group to the topic that they come from (`to="origin"`), to the group's retry topic
+    """Send dead letters of a group to the topic that they come from (`target="origin"`), to the group's retry topic
     (`"retry"`), or to a topic with another name. `state` is the folder that remembers. Raises PipelineError.
     """
     chosen, options = chosen or Choice(), _access(namesrv, options)
-    asked = {"group": group, "to": to, "state": str(state), "where": chosen.where, "rate": rate}
+    asked = {"group": group, "target": target, "state": str(state), "where": chosen.where, "rate": rate}
     with (runner or Runner()).run("dlq redrive", **asked, dry_run=dry_run) as run:
         cluster = _cluster(options)
         topics = _dead_topics(cluster, [group], run.report)
@@ -249,7 +249,7 @@ def redrive(
                 with folder.lock(f"{STATE}/run.lock", wait=False):
                     ledger = Ledger(folder, STATE)
                     ledger.load()
-                    job = _Redrive(run, ledger, cluster, topics[0], to, chosen, options)
+                    job = _Redrive(run, ledger, cluster, topics[0], target, chosen, options)
                     job.work(rate, batch_rows, dry_run=dry_run)
             except BlockingIOError:
                 raise OptionError(f"another run redrives with {folder.url} at present") from None
@@ -265,7 +265,7 @@ class _Redrive:
         ledger: Ledger,
         cluster: Cluster,
         topic: str,
-        to: str,
+        target: str,
         chosen: Choice,
         options: Mapping[str, str],
     ) -> None:
@@ -274,7 +274,7 @@ class _Redrive:
         self._cluster = cluster
         self._topic = topic
         self._group = topic.removeprefix(DLQ)
-        self._to = to
+        self._target = target
         self._chosen = chosen
         self._options = options
         self._id = uuid.uuid4().hex
@@ -282,8 +282,8 @@ class _Redrive:
     def work(self, rate: float | None, batch_rows: int, *, dry_run: bool) -> None:
         run, report = self._run, self._run.report
         report.settings["redrive_id"] = self._id
-        if self._to not in (ORIGIN, TO_RETRY):
-            self._cluster.route(self._to)
+        if self._target not in (ORIGIN, TO_RETRY):
+            self._cluster.route(self._target)
         route = self._cluster.route(self._topic, fresh=True)
         left = self._left(route)
         known = sum(size_of(intervals) for intervals in self._ledger.done.values())
@@ -341,12 +341,12 @@ class _Redrive:
             .load()
         )
         frame = self._chosen.apply(frame).withColumn("from_topic", F.col("topic"))
-        if self._to == ORIGIN:
+        if self._target == ORIGIN:
             return frame.withColumn("topic", _origin()).where(F.col("topic").isNotNull())
-        if self._to == TO_RETRY:
+        if self._target == TO_RETRY:
             frame = frame.withColumn(RETRY_COLUMN, _origin()).where(F.col(RETRY_COLUMN).isNotNull())
             return frame.withColumn("topic", F.lit(f"{RETRY}{self._group}"))
-        return frame.withColumn("topic", F.lit(self._to))
+        return frame.withColumn("topic", F.lit(self._target))
 
     def _count(self, frame: "DataFrame", counts: dict[str, int]) -> None:
         for row in frame.groupBy("topic").count().collect():
@@ -357,7 +357,7 @@ class _Redrive:
             write_id=self._id,
             mark=MARK,
             mark_id=self._id,
-            is_ordered=self._to != TO_RETRY,
+            is_ordered=self._target != TO_RETRY,
             rate=rate,
             is_remembered=True,
         )
@@ -386,4 +386,6 @@ def _access(namesrv: str | None, options: Mapping[str, str] | None) -> dict[str,
 
 
 def _cluster(options: Mapping[str, str]) -> Cluster:
-    return Cluster(*read_access(Options(options, ACCESS_OPTIONS)))
+    names = {name.lower() for name in ACCESS_OPTIONS}
+    given = {name: value for name, value in options.items() if name.lower() in names}
+    return Cluster(*read_access(Options(given, ACCESS_OPTIONS)))
