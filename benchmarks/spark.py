@@ -39,7 +39,7 @@ from kourou.spark.rows import FULL, RowBuilder, Rows, make_rows
 
 ROWS, QUICK_ROWS = 400_000, 10_000
 SCAN_ROWS = 800_000
-WARM_UP, QUICK_WARM_UP = 8, 1
+WARM_UP, QUICK_WARM_UP = 6, 1
 SEGMENT = 64 * 1024 * 1024
 SCAN_BAR = 200_000
 """Rows per CPU-second that a scan has to reach at 1 KiB."""
