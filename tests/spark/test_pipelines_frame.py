@@ -192,8 +192,11 @@ def test_the_first_signal_asks_and_the_second_ends() -> None:
 class Query:
     """Stands for a streaming query that makes a batch at each look."""
 
-    def __init__(self, run: Run, batches: int, *, fails: bool = False, knows_newest: bool = True) -> None:
+    def __init__(
+        self, run: Run, batches: int, *, fails: bool = False, knows_newest: bool = True, tidying: int = 0
+    ) -> None:
         self.run, self.batches, self.fails, self.knows_newest = run, batches, fails, knows_newest
+        self.tidying = tidying  # batches without rows, at the end
         self.recentProgress: list[Any] = []
         self.is_stopped = False
 
@@ -211,7 +214,7 @@ class Query:
         newest = offsets if self.knows_newest else None
         document = {
             "batchId": number,
-            "numInputRows": 10,
+            "numInputRows": 10 if number < self.batches - self.tidying else 0,
             "durationMs": {"addBatch": 5, "triggerExecution": 500},
             "sources": [
                 {"startOffset": {"t": {"b": {"0": 10 * number}}}, "endOffset": offsets, "latestOffset": newest}
@@ -238,6 +241,14 @@ def test_the_lag_of_a_query(knows_newest: bool, lag: int | None) -> None:
     with Runner(watch=kept).run("test") as run:
         run.follow(Query(run, 1, knows_newest=knows_newest))  # type: ignore[arg-type]
     assert [batch.lag for batch in kept.batches] == [lag]
+
+
+def test_batches_without_rows_are_not_told() -> None:
+    kept = Kept()
+    with Runner(watch=kept).run("test") as run:
+        run.follow(Query(run, 4, tidying=2))  # type: ignore[arg-type]
+    assert [batch.batch for batch in kept.batches] == [0, 1]
+    assert run.report.to_offsets == {"t": {"b": {"0": 40}}}
 
 
 def test_a_query_is_stopped_between_batches() -> None:

@@ -198,9 +198,11 @@ class Run:
     def _tell(self, document: Mapping[str, Any], more: Mapping[str, int]) -> None:
         source = document["sources"][0]
         start, end, newest = (source.get(name) or {} for name in ("startOffset", "endOffset", "latestOffset"))
-        if not self.report.from_offsets:
-            self.report.from_offsets = start
         self.report.to_offsets = end
+        if not document["numInputRows"]:
+            return  # Spark only tidied up its state
+        if not self.report.batches:
+            self.report.from_offsets = start  # none for the first batch of all: that is where the source began
         self.batch(
             BatchProgress(
                 batch=document["batchId"],
