@@ -25,7 +25,6 @@ cdef class Dispatcher:
     cdef public bint recovering
     cdef readonly bint torn, uncovered
     cdef readonly long long covered
-    cdef long long _indexed
 
     @cython.locals(scanner=Scanner, kind=int, topic=bytes, queue=ConsumeQueue, tags_code="long long", done=int)
     cpdef Scanner run(self, buffer, Py_ssize_t start, Py_ssize_t end, long long base, bint crc)

@@ -68,12 +68,10 @@ class Dispatcher:
         self.torn = False  # the last run ended at a record of which a part is missing
         self.covered = 0  # in recovery: queues have the records before this offset
         self.uncovered = False  # … and one was found that its queue does not have
-        self._indexed = -1  # in recovery: the index has the records up to this one
 
-    def cover(self, covered: int, indexed: int) -> None:
-        """Queues have all records before an offset already, and the index those up to one."""
+    def cover(self, covered: int) -> None:
+        """Queues have all records before an offset already."""
         self.covered = covered
-        self._indexed = indexed
         self.uncovered = False
 
     def reset(self) -> None:
@@ -139,7 +137,7 @@ class Dispatcher:
                 elif done == _DONE and not queue.fresh:
                     queue.fresh = True
                     self._fresh.append(queue)
-            if kind != _ROLLBACK and self._index is not None and scanner.physical_offset > self._indexed:
+            if kind != _ROLLBACK and self._index is not None:
                 self._put_keys(scanner, topic)
             self.stored_ms = scanner.stored_ms
             self.last_record = scanner.physical_offset

@@ -281,6 +281,8 @@ class IndexFile:
             number -= 1
         file.sync()
         self.count = self._asked = number + 1
+        # Later ones will stand among the old, and after a crash nothing tells one from the other.
+        zero_tail(self._disk, file, self._entries_at + self.count * ENTRY_SIZE)
         self._end_with(number, view)
         self._view = view
         self._put_header()

@@ -31,6 +31,7 @@ import msgspec
 from kourou.protocol.record import Found, Scanner
 from kourou.store.checkpoint import Checkpoint
 from kourou.store.commit_log import CommitLog
+from kourou.store.consume_queue import BLANK_SIZE, ConsumeQueue
 from kourou.store.disk import Disk
 from kourou.store.dispatch import Dispatcher
 from kourou.store.index import Index
@@ -133,7 +134,7 @@ class Recovery:
         if self.index is not None:
             self.index.truncate(end)
         self.dispatcher.recovering = False
-        self.dispatcher.cover(0, -1)
+        self.dispatcher.cover(0)
         return self.report
 
     def _start_empty(self) -> None:
@@ -159,7 +160,7 @@ class Recovery:
             self.index.remove_all()
         self.queues.lazy = True
         self.dispatcher.reset()
-        self.dispatcher.cover(0, -1)
+        self.dispatcher.cover(0)
         self.report = RecoveryReport(clean=self.report.clean, log_start=self.report.log_start, rebuilt=True)
         return start
 
@@ -211,18 +212,38 @@ class Recovery:
         return begin
 
     def _cut_queues(self, begin: int, covered: int) -> None:
-        """Dispatch will go on with the segment at `begin`; queues and index keep what they have of records before
-        `covered`.
+        """Dispatch will go on with the segment at `begin`; queues keep what they have of records before `covered`.
 
         All of that was synced before the checkpoint was written, so that nobody need look at it again.
         """
         self._lower_checkpoint(begin, covered)
         self.queues.recover(covered)
-        indexed = -1
+        if covered > begin and not all(map(self._ends_well, self.queues.opened())):
+            log.warning("a queue ends with an entry of no record: all are cut back to %d", begin)
+            self._cut_queues(begin, begin)
+            return
         if self.index is not None:
-            self.index.recover(covered)
-            indexed = self.index.end_physical if covered > begin and not self.index.is_empty else -1
-        self.dispatcher.cover(covered if covered > begin else 0, indexed)
+            # An entry that a crash has torn may break a chain, and is not told from others: these are made anew.
+            self.index.recover(begin)
+        self.dispatcher.cover(covered if covered > begin else 0)
+
+    def _ends_well(self, queue: ConsumeQueue) -> bool:
+        """Is the last entry of a queue that of its record? Then all before it were synced, too.
+
+        Behind them there may be entries that a crash has torn, and which look as if they were of records before.
+        """
+        if queue.start >= queue.end:
+            return True
+        offset, size, _ = queue.entry(queue.end - 1)
+        queue.release()
+        if size == BLANK_SIZE or not self.log.segments.holds(offset):
+            return False
+        scanner = self._scanner(offset, self.log.segments.file_size, crc=False)
+        return (
+            scanner.step() == Found.RECORD
+            and (scanner.size, scanner.queue_offset) == (size, queue.end - 1)
+            and (scanner.topic, scanner.queue_id) == (queue.topic.encode("utf-8", "surrogateescape"), queue.queue_id)
+        )
 
     def _cut_back(self, begin: int) -> None:
         """Queues do not have all that they should, or the log is damaged: dispatch all of the segment anew."""

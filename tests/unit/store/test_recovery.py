@@ -369,7 +369,7 @@ def test_queues_that_the_checkpoint_covers_are_left_alone() -> None:
     assert again.bodies("t8") == [b"old"]
     touched = {path.parts[3] for _, path in after.history if "consumequeue" in path.parts}
     assert touched == {"t7"}
-    assert after.calls - calls < 20
+    assert after.calls - calls < 50
 
 
 def test_a_queue_without_what_the_checkpoint_covers_is_filled_again() -> None:
