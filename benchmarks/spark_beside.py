@@ -148,7 +148,8 @@ class Theirs:
 
     def writer(self, frame: "DataFrame", topic: str) -> "DataFrameWriter":
         writer = frame.write.format("kafka").mode("append").option("kafka.bootstrap.servers", self._address)
-        return writer.option("topic", topic).option("kafka.delivery.timeout.ms", "600000")  # disks may be busy
+        # With idempotence, its producer waits for ever where a busy machine has let a request time out.
+        return writer.option("topic", topic).option("kafka.enable.idempotence", "false")
 
     def archive(self, lake: Path) -> None:
         """As one does it with Spark: partitions by topic, date and hour, as ours has them, and the same compression."""
