@@ -37,7 +37,7 @@ from kourou.protocol.record import Scanner, encode_filler, encode_record
 from kourou.spark.columns import COLUMNS
 from kourou.spark.rows import FULL, RowBuilder, Rows, make_rows
 
-ROWS, QUICK_ROWS = 400_000, 10_000
+ROWS, QUICK_ROWS = 600_000, 10_000
 SCAN_ROWS = 800_000
 WARM_UP, QUICK_WARM_UP = 6, 1
 SEGMENT = 64 * 1024 * 1024
