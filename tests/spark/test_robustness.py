@@ -153,6 +153,7 @@ def worker_processes(spark: SparkSession) -> list[int]:
     return [pid for pid, parent in parents.items() if parent in daemons]
 
 
+@pytest.mark.slow
 def test_a_broker_that_restarts_under_a_query(spark: SparkSession, broker: Restartable, tmp_path: Path) -> None:
     """While tasks want to read, nobody answers; the query goes on when the broker is back."""
     fill(broker, "restarted")
@@ -171,6 +172,7 @@ def test_a_broker_that_restarts_under_a_query(spark: SparkSession, broker: Resta
     assert reader.rows == everything(broker, "restarted")
 
 
+@pytest.mark.slow
 def test_workers_that_die(spark: SparkSession, broker: Restartable, tmp_path: Path) -> None:
     """The query fails, since a local Spark does not repeat tasks; its next life reads what is missing, once."""
     fill(broker, "killed")
@@ -200,6 +202,7 @@ def test_workers_that_die(spark: SparkSession, broker: Restartable, tmp_path: Pa
     assert reader.rows == everything(broker, "killed")
 
 
+@pytest.mark.slow
 def test_a_query_that_is_stopped_anywhere(spark: SparkSession, broker: Restartable, tmp_path: Path) -> None:
     """Stopped in the middle of a batch, again and again; each life goes on from the checkpoint."""
     fill(broker, "stopped")
@@ -216,6 +219,7 @@ def test_a_query_that_is_stopped_anywhere(spark: SparkSession, broker: Restartab
     assert reader.rows == everything(broker, "stopped")
 
 
+@pytest.mark.slow
 def test_a_name_server_that_restarts_between_batches(spark: SparkSession, broker: Restartable, tmp_path: Path) -> None:
     """The source has a connection that is of no use any more, and for a while nobody answers."""
     fill(broker, "between", queues=1, count=20)
