@@ -5,6 +5,7 @@ BIN    := $(VENV)/bin
 HOT    := $(wildcard src/kourou/*/*.pyx src/kourou/*/*.pxd $(patsubst %.pxd,%.py,$(wildcard src/kourou/*/*.pxd)))
 PYTEST ?= $(BIN)/pytest
 INTEROP := tests/interop tests/client tests/spark
+IN_TWO := -n 2 --dist loadfile --no-loadscope-reorder   # files in this order: the short ones come last
 
 .PHONY: help install run test lint unit interop bench fuzz clean
 
@@ -39,7 +40,7 @@ test: $(VENV)/tested   ## all that CI checks
 	$(PYTEST) tests -m "not interop and not spark" -n 2
 	KOUROU_PURE=1 $(PYTEST) tests -m "not interop and not spark" -n 2
 	$(PYTEST) tests/spark -m "spark and not slow"
-	$(PYTEST) $(INTEROP) -m "interop and not slow" -n 2 --dist loadfile
+	$(PYTEST) $(INTEROP) -m "interop and not slow" $(IN_TWO)
 
 lint: $(VENV)/tested   ## style and types alone
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
@@ -49,7 +50,7 @@ unit: $(VENV)/tested   ## the fast tests alone
 
 interop: $(VENV)/tested   ## the tests with the real Apache RocketMQ and its clients, all of them
 	@$(PYTHON) tools/interop_tools.py
-	$(PYTEST) $(INTEROP) -m "interop or slow" -n 2 --dist loadfile
+	$(PYTEST) $(INTEROP) -m "interop or slow" $(IN_TWO)
 
 fuzz: $(VENV)/tested   ## a million and more mutated frames
 	$(BIN)/python -m benchmarks.fuzz

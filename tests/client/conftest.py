@@ -33,6 +33,12 @@ PATIENT = ClientSettings(request_timeout=20, connect_timeout=20, producer=Produc
 """For tests that are not about time: a busy machine is no failure."""
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "tests/client/test_java.py" in item.nodeid and "[apache]" in item.nodeid:
+            item.add_marker(pytest.mark.slow)  # each starts a JVM; with our broker they always run
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Fetching what is missing takes longer than a test may; so it happens before them."""
     if any(item.get_closest_marker("interop") for item in session.items) and not session.config.option.collectonly:

@@ -19,6 +19,7 @@ FOR_LONG_RUNS = (
     "test_broker_consuming.py::test_order_with_two_consumers_and_failures[kourou-GO]",  # it asks for locks every 20 s
     "test_broker_sending.py::test_bodies_small_and_large[kourou-JAVA_49",
     "test_liveness.py::test_one_of_two_name_servers_dies",
+    "test_liveness.py::test_slave_learns_its_master",
     "test_queue_files.py",
     "test_recorded_bytes.py",
     "test_store_files.py::test_apache_begins[stop]",
