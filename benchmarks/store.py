@@ -74,28 +74,15 @@ def messages(count: int, body_size: int) -> list[NewMessage]:
 Cost: TypeAlias = tuple[float, float]
 """Median and best of some rounds.
 
-The best round is one that was seldom disturbed by others.
+The best round is one that was seldom disturbed by others, and had memory that the system did not have to get first: a
+virtual machine gets fresh pages from its host when they are touched, which can take ten times as long as the append.
 """
-
-TOUCHED = 512 * MIB
-
-
-def touch_memory(folder: Path, size: int) -> None:
-    """A segment gets memory from the system as it is written, and a virtual machine gets that from its host when it is
-    first touched, which takes longer than all the rest. What was touched once is soon used again."""
-    path = folder / "touched"
-    with open(path, "wb") as file:
-        for _ in range(size // MIB):
-            file.write(b"x" * MIB)
-    path.unlink()
 
 
 def append_costs(folder: Path, quick: bool) -> dict[str, tuple[Cost, Cost]]:
     """CPU µs a message, user and system, to append and to append and dispatch, in rounds on one store."""
     count = 2_000 if quick else 20_000
     costs: dict[str, tuple[Cost, Cost]] = {}
-    folder.mkdir(parents=True, exist_ok=True)
-    touch_memory(folder, TOUCHED // 8 if quick else TOUCHED)
     with opened(folder) as store:
         for body_size in (128, 1024):
             for batch in (1, BATCH):
