@@ -1,6 +1,7 @@
 """Pulling and sending without Spark, against a broker in this process."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -331,3 +332,15 @@ def test_secrets_do_not_show() -> None:
 def test_names_of_options_in_any_case() -> None:
     given = Options({"Topics": " a, b "}, ["topics"])
     assert given.names("topics") == ["a", "b"]
+
+
+def test_threads_have_connections_of_their_own(broker: EmbeddedThread) -> None:
+    """An answer would be read by whoever reads first."""
+    mine = wire.connect(broker.namesrv, ACCESS)
+    assert wire.connect(broker.namesrv, ACCESS) is mine
+    with ThreadPoolExecutor(1) as threads:
+        other = threads.submit(wire.connect, broker.namesrv, ACCESS).result()
+    assert other is not mine
+    wire.forget(broker.namesrv, ACCESS)
+    wire.connect(broker.namesrv, ACCESS)  # that of the thread which has ended goes with it
+    assert other.broken

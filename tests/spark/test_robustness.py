@@ -269,8 +269,10 @@ def test_a_store_that_is_written_to(
     over = threading.Event()
 
     def write() -> None:
-        while not over.is_set():
-            more(broker, "growing", count=20)
+        for _ in range(20):  # splits of 1 KiB are many soon
+            more(broker, "growing", count=5)
+            if over.wait(0.1):
+                break
 
     with ThreadPoolExecutor(1) as threads:
         writing = threads.submit(write)

@@ -7,6 +7,7 @@ tasks of a worker process (`connect`), since Spark uses its workers again.
 import os
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
@@ -176,38 +177,54 @@ class Link:
 
 # ── Connections of this process ─────────────────────────────────────────────────────────────────────────────────────
 
-_links: dict[tuple[int, str, Access], Link] = {}
+_Key = tuple[int, int, str, Access]
+_links: dict[_Key, Link] = {}
+
+
+def _key(address: str, access: Access) -> _Key:
+    """By process, for a worker that is forked may not share its parent's sockets; and by thread, for an answer would be
+    read by whoever reads first."""
+    return os.getpid(), threading.get_ident(), address, access
 
 
 def connect(address: str, access: Access) -> Link:
-    """The connection to this address: the one that is there, or a new one. Raises OSError.
-
-    Keyed by process, too: a worker that is forked may not share its parent's sockets.
-    """
-    key = (os.getpid(), address, access)
+    """This thread's connection to this address: the one that is there, or a new one. Raises OSError."""
+    key = _key(address, access)
     link = _links.get(key)
     if link is None or link.broken:
+        _close_those_of_ended_threads()
         link = _links[key] = Link(address, access)
     return link
 
 
 def is_connected(address: str, access: Access) -> bool:
     """Is there a connection to this address from before?"""
-    link = _links.get((os.getpid(), address, access))
+    link = _links.get(_key(address, access))
     return link is not None and not link.broken
 
 
 def forget(address: str, access: Access) -> None:
     """Close the connection to this address, if there is one."""
-    link = _links.pop((os.getpid(), address, access), None)
+    link = _links.pop(_key(address, access), None)
     if link is not None:
         link.close()
 
 
 def close_all() -> None:
     """Close this process's connections."""
-    for key in [key for key in _links if key[0] == os.getpid()]:
-        _links.pop(key).close()
+    _close(lambda key: key[0] == os.getpid())
+
+
+def _close_those_of_ended_threads() -> None:
+    running = {thread.ident for thread in threading.enumerate()}
+    _close(lambda key: key[0] == os.getpid() and key[1] not in running)
+
+
+def _close(wanted: Callable[[_Key], bool]) -> None:
+    for key in [key for key in list(_links) if wanted(key)]:
+        link = _links.pop(key, None)
+        if link is not None:
+            link.close()
 
 
 FIRST_PAUSE_S: Final = 0.1
