@@ -6,7 +6,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
-pytest.importorskip("kourou.spark._parcels", exc_type=ImportError)
+pytest.importorskip(
+    "kourou.spark._parcels", reason="the compiled encoder is not built, or KOUROU_PURE=1", exc_type=ImportError
+)
 
 from kourou.protocol.batch import decode_batch
 from kourou.spark.messages import Drafts

@@ -39,7 +39,7 @@ def test_the_page_names_what_there_is() -> None:
     """Functions and options of the page about pipelines."""
     import importlib
 
-    from typer.main import get_command
+    from typer.main import get_group
     from typer.testing import CliRunner
 
     from kourou.cli.pipelines_commands import app
@@ -47,7 +47,7 @@ def test_the_page_names_what_there_is() -> None:
     text = PIPELINES.read_text()
     for module, function in re.findall(r"`(pipelines\.\w+)\.(\w+)`", text):
         assert callable(getattr(importlib.import_module(f"kourou.spark.{module}"), function))
-    names = set(get_command(app).commands)  # type: ignore[attr-defined]
+    names = set(get_group(app).commands)
     assert {"archive", "archive-store", "replay", "dlq", "transform", "dedup"} <= names
     verbs = ["archive", "archive-store", "replay", "transform", "dedup", "dlq triage", "dlq redrive"]
     screen = {"COLUMNS": "200", "TERM": "dumb"}

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kourou.cli.running import NameServers as NameServers
+
 if TYPE_CHECKING:
     from kourou.spark.pipelines.report import RunReport
     from kourou.spark.pipelines.running import Runner
@@ -20,12 +22,6 @@ app = typer.Typer(
     help="Jobs for Spark: archive, replay, dead letters, SQL. They need the extra spark.", no_args_is_help=True
 )
 
-Namesrv = Annotated[
-    str | None,
-    typer.Option(
-        "--namesrv", "-n", metavar="HOST:PORT", envvar="NAMESRV_ADDR", help="Name servers, separated by semicolons."
-    ),
-]
 Master = Annotated[
     str | None, typer.Option(metavar="URL", help="Spark's master: local[4], spark://…, yarn, k8s://… (local[*]).")
 ]

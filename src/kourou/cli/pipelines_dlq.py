@@ -11,7 +11,7 @@ from kourou.cli.pipelines import (
     JsonOutput,
     Key,
     Master,
-    Namesrv,
+    NameServers,
     Since,
     SourceOptions,
     Until,
@@ -30,7 +30,7 @@ app = typer.Typer(help="Dead letters: what there is, and back with them.", no_ar
 @app.command()
 def triage(
     groups: Annotated[list[str] | None, typer.Argument(metavar="[GROUP]...", help="Groups (default: all).")] = None,
-    namesrv: Namesrv = None,
+    namesrv: NameServers = None,
     by: Annotated[
         str | None, typer.Option(metavar="PROPERTY", help="Tell them apart by this property, too: an exception, say.")
     ] = None,
@@ -67,7 +67,7 @@ def redrive(
     target: Annotated[
         str, typer.Option(metavar="WHERE", help="origin, retry (this group alone sees them again), or a topic.")
     ] = "origin",
-    namesrv: Namesrv = None,
+    namesrv: NameServers = None,
     since: Since = None,
     until: Until = None,
     key: Key = None,

@@ -13,7 +13,7 @@ from kourou.cli.pipelines import (
     JsonOutput,
     Key,
     Master,
-    Namesrv,
+    NameServers,
     Once,
     Since,
     SourceOptions,
@@ -34,7 +34,7 @@ LakeFolder = Annotated[str, typer.Argument(metavar="LAKE", help="A folder, or a 
 def archive(
     topics: Annotated[str, typer.Argument(metavar="TOPICS", help="Topics, separated by commas.")],
     lake: LakeFolder,
-    namesrv: Namesrv = None,
+    namesrv: NameServers = None,
     pattern: Annotated[bool, typer.Option("--pattern", help="TOPICS is a regular expression for whole names.")] = False,
     once: Once = True,
     every: Every = "60s",
@@ -101,7 +101,7 @@ def archive_store(
 def replay(
     lake: LakeFolder,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where to.")],
-    namesrv: Namesrv = None,
+    namesrv: NameServers = None,
     source: Annotated[
         str | None, typer.Option(metavar="TOPIC", help="Which topic of the lake, if it has several.")
     ] = None,

@@ -11,7 +11,7 @@ from kourou.cli.pipelines import (
     JsonOutput,
     Key,
     Master,
-    Namesrv,
+    NameServers,
     Since,
     SourceOptions,
     Until,
@@ -36,7 +36,7 @@ def traffic(
     topics: Annotated[
         str | None, typer.Argument(metavar="[TOPICS]", help="Names, separated by commas; all of a store without.")
     ] = None,
-    namesrv: Namesrv = None,
+    namesrv: NameServers = None,
     store: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Count the files of this store instead of asking brokers.")
     ] = None,
@@ -71,7 +71,7 @@ def traffic(
 def lag(
     groups: Annotated[str, typer.Argument(metavar="GROUPS", help="Names, separated by commas.")],
     topics: Annotated[str, typer.Argument(metavar="TOPICS", help="Names, separated by commas.")],
-    namesrv: Namesrv = None,
+    namesrv: NameServers = None,
     pattern: Pattern = False,
     samples: Annotated[int, typer.Option(min=0, metavar="N", help="How often to look; 0 for ever.")] = 1,
     every: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Between two looks.")] = 10.0,
@@ -95,7 +95,7 @@ def lag(
 
 @trace_app.command()
 def latency(
-    namesrv: Namesrv = None,
+    namesrv: NameServers = None,
     topic: Annotated[str, typer.Option(metavar="TOPIC", help="Where clients write traces.")] = "RMQ_SYS_TRACE_TOPIC",
     since: Since = None,
     until: Until = None,

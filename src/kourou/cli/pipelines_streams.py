@@ -12,7 +12,7 @@ from kourou.cli.pipelines import (
     Html,
     JsonOutput,
     Master,
-    Namesrv,
+    NameServers,
     Once,
     SourceOptions,
     execute,
@@ -38,7 +38,7 @@ def transform(
         str | None, typer.Option(metavar="SQL", help="SELECT … FROM messages; it needs a column body.")
     ] = None,
     sql_file: Annotated[Path | None, typer.Option(metavar="FILE", help="The SQL stands in a file.")] = None,
-    namesrv: Namesrv = None,
+    namesrv: NameServers = None,
     once: Once = True,
     every: Every = "10s",
     watermark: Annotated[
@@ -85,7 +85,7 @@ def dedup(
     checkpoint: Checkpoint,
     by: Annotated[str, typer.Option(metavar="KEY", help="unique_key, keys, or SQL over a message.")] = "unique_key",
     window: Annotated[str, typer.Option(metavar="TIME", help="How long keys are remembered at least.")] = "1 hour",
-    namesrv: Namesrv = None,
+    namesrv: NameServers = None,
     once: Once = True,
     every: Every = "10s",
     option: SourceOptions = None,
