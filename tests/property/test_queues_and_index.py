@@ -314,7 +314,7 @@ class IndexWorld:
         limit = self.records[-1][0] + 1 if self.records else 0
         self.disk = self.disk.crash()
         self.index = self.opened(crashed=True)
-        self.index.recover(limit)
+        self.index.recover(limit, self.log_start)
 
     def truncate(self, count: int) -> None:
         """The log lost the end that begins with the n-th key from the end."""
@@ -354,6 +354,7 @@ INDEX_STEPS = st.one_of(
 
 
 @example(0, (1, 9), [["a", "b"], ["a"], 1.0, 2, "reopen"])
+@example(0, (1, 9), [["a"], ["a", "b", "c"], 1.0, "sync", "crash"])
 @given(st.integers(0, 2**32), st.sampled_from([(1, 9), (3, 12), (50, 200)]), st.lists(INDEX_STEPS, max_size=60))
 @settings(deadline=None)
 def test_an_index_finds_what_it_was_given(

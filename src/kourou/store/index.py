@@ -461,14 +461,18 @@ class Index:
 
     # ── Cutting ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def recover(self, log_end: int) -> None:
+    def recover(self, log_end: int, log_start: int) -> None:
         """After a crash: keep, durably, the entries of records before this offset, up to which the index was synced.
 
+        A file that had expired may be there yet, and need not have been synced: it says nothing about later ones.
         Raises DiskFullError, DiskFailedError, OSError.
         """
         files, self._files = self._files, []
         for number, file in enumerate(files):
             full = file.recover(log_end)
+            if file.end_physical < log_start and number + 1 < len(files):
+                file.remove()
+                continue
             if file.count > 1:
                 self._files.append(file)
             if not full:

@@ -224,7 +224,7 @@ class Recovery:
             return
         if self.index is not None:
             # An entry that a crash has torn may break a chain, and is not told from others: these are made anew.
-            self.index.recover(begin)
+            self.index.recover(begin, self.log.segments.start)
         self.dispatcher.cover(covered if covered > begin else 0)
 
     def _ends_well(self, queue: ConsumeQueue) -> bool:

@@ -492,7 +492,7 @@ def test_what_was_synced_is_found_after_any_crash() -> None:
     for image in disk.crash_images(40):
         after = Index(image, FOLDER, 200, 800, file_time)
         after.load(crashed=True)
-        after.recover(600 * 100)
+        after.recover(600 * 100, 0)
         assert after.end_physical == 599 * 100
         for key in ("all", "0", "5"):
             assert found(after, key) == expected(key, 600)
@@ -520,7 +520,7 @@ def test_a_crash_at_any_moment_of_cutting_can_be_recovered() -> None:
             crashes += 1
             index = Index(disk, FOLDER, SLOTS, ENTRIES, file_time)
             index.load(crashed=True)
-            index.recover(1500)
+            index.recover(1500, 0)
             assert found(index, "all") == expected("all", 15)
             fill(index, 30, start=15)
             assert found(index, "2") == expected("2", 45)
