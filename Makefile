@@ -5,6 +5,7 @@ BIN    := $(VENV)/bin
 HOT    := $(wildcard src/kourou/*/*.pyx src/kourou/*/*.pxd $(patsubst %.pxd,%.py,$(wildcard src/kourou/*/*.pxd)))
 PYTEST ?= $(BIN)/pytest
 INTEROP := tests/interop tests/client tests/spark
+AT_ONCE := -n 3   # many tests wait for something
 IN_TWO := -n 2 --dist loadfile --no-loadscope-reorder   # files in this order: the short ones come last
 
 .PHONY: help install run test lint unit interop bench fuzz clean
@@ -37,16 +38,16 @@ test: $(VENV)/tested   ## all that CI checks
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(PYTEST) tests -m "not interop and not spark" -n 2
-	KOUROU_PURE=1 $(PYTEST) tests -m "not interop and not spark" -n 2
-	$(PYTEST) tests/spark -m "spark and not slow"
+	$(PYTEST) tests -m "not interop and not spark" $(AT_ONCE)
+	KOUROU_PURE=1 $(PYTEST) tests -m "not interop and not spark" $(AT_ONCE)
+	$(PYTEST) tests/spark -m "spark and not slow" $(IN_TWO)
 	$(PYTEST) $(INTEROP) -m "interop and not slow" $(IN_TWO)
 
 lint: $(VENV)/tested   ## style and types alone
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
 unit: $(VENV)/tested   ## the fast tests alone
-	$(PYTEST) tests -m "not interop and not spark" -n 2
+	$(PYTEST) tests -m "not interop and not spark" $(AT_ONCE)
 
 interop: $(VENV)/tested   ## the tests with the real Apache RocketMQ and its clients, all of them
 	@$(PYTHON) tools/interop_tools.py

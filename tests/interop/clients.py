@@ -18,7 +18,7 @@ class Kind(Enum):
     GO = "Go v2"
 
 
-# A Java consumer may lose its first pull, and asks again only after half a minute.
+# On a busy machine a JVM takes its time.
 PATIENCE_S = 100
 
 JAVA_OPTIONS = {

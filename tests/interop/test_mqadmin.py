@@ -47,9 +47,15 @@ class Both:
         return queues
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def both(reference: World, candidate: World) -> Both:
+    wait_for("first statistics", lambda: _has_statistics(reference) and _has_statistics(candidate), 60)
     return Both(reference, candidate)
+
+
+def _has_statistics(world: World) -> bool:
+    """A broker that has none yet answers with an exception."""
+    return "NoSuchElementException" not in _run_plain(world, "clusterList")
 
 
 @pytest.fixture

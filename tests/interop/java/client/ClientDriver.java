@@ -30,6 +30,12 @@ import org.apache.rocketmq.common.message.MessageExt;
  * COUNT have come since the last one, or with fewer when the time is up.
  */
 public final class ClientDriver {
+    /** Far longer than the client's own three seconds: a busy machine is no failure. */
+    private static final int PATIENCE_MS = 30_000;
+
+    /** Until the next heartbeat, the pulls of a new consumer are refused if its first ones met each other. */
+    private static final int HEARTBEAT_MS = 3_000;
+
     private final String nameServers;
     private final Map<String, BlockingQueue<String>> arrived = new HashMap<>();
     private final DefaultMQProducer producer = new DefaultMQProducer("interop-producers");
@@ -37,8 +43,8 @@ public final class ClientDriver {
     private ClientDriver(String nameServers) throws Exception {
         this.nameServers = nameServers;
         producer.setNamesrvAddr(nameServers);
-        producer.setSendMsgTimeout(30_000);
-        producer.setMqClientApiTimeout(30_000);
+        producer.setSendMsgTimeout(PATIENCE_MS);
+        producer.setMqClientApiTimeout(PATIENCE_MS);
         producer.start();
     }
 
@@ -84,6 +90,8 @@ public final class ClientDriver {
         BlockingQueue<String> queue = new LinkedBlockingQueue<>();
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
         consumer.setNamesrvAddr(nameServers);
+        consumer.setMqClientApiTimeout(PATIENCE_MS);
+        consumer.setHeartbeatBrokerInterval(HEARTBEAT_MS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(topic, "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {

@@ -17,6 +17,12 @@ import org.apache.rocketmq.common.message.MessageExt;
 
 /** Push consumers, by the names that the test gave them. */
 final class Consumers {
+    /**
+     * A new consumer tells the broker of its queues a second after its start, which is when the first regular heartbeat
+     * is due, too. If they meet, the former is left out, and its pulls are refused until the next heartbeat comes.
+     */
+    private static final int HEARTBEAT_MS = 3_000;
+
     private final Map<String, DefaultMQPushConsumer> consumers = new ConcurrentHashMap<>();
     private final Map<String, Inbox> inboxes = new ConcurrentHashMap<>();
     private final Senders senders;
@@ -34,6 +40,7 @@ final class Consumers {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(words.text("group"));
         consumer.setNamesrvAddr(words.text("ns"));
         consumer.setMqClientApiTimeout(Senders.PATIENCE_MS);
+        consumer.setHeartbeatBrokerInterval(HEARTBEAT_MS);
         consumer.setInstanceName(words.text("instance", name + "-" + ProcessHandle.current().pid()));
         consumer.setConsumeFromWhere(where(words.text("where", "first")));
         if (words.has("timestamp")) {
