@@ -38,8 +38,8 @@ try:
 except ImportError:
     IS_COMPILED = False
 
-ANSWERS_MAX = 256 * 1024
-"""Bytes of answers after which the rest of a read goes the general way, where a slow reader is waited for."""
+ANSWERS_MAX = 64 * 1024
+"""Bytes of answers after which the rest of a read waits: who reads a backlog must not keep the others waiting."""
 
 
 class Lane(Protocol):

@@ -55,6 +55,9 @@ _OPAQUE_MAX = 2**31 - 1
 TURN = 0.010
 """Seconds that the waiting requests of one connection may take before other connections have their turn."""
 
+LANE_TURN = 32 * 1024
+"""Bytes of answers from the lane after which the rest of a read waits until other connections had their turn."""
+
 GIVE_BACK_FROM = 1024 * 1024
 """Bytes of a half frame that are worth a word to the allocator when its connection is gone."""
 
@@ -138,6 +141,8 @@ class Connection(asyncio.Protocol):
         self._batch = min(FIRST_BATCH, limits.batch)  # how many are handed over at once, at present
         self._handing_over = False  # inside Handler.requests: replies gather and leave together
         self._turn_due = False  # the inbox goes on being handled when the others had their turn
+        self._rest = b""  # of a read: for the lane, when the others had their turn
+        self._rest_due = False
         self._draining = False  # no more requests are taken
         self._ended = False  # close as soon as nothing is owed
         self._peer_ended = False  # the peer sends no more
@@ -145,6 +150,7 @@ class Connection(asyncio.Protocol):
         # To the peer.
         self._out: list[bytes] = []
         self._out_size = 0
+        self._sent = 0  # bytes in all
         self._flush_due = False
         self._writing_paused = False
         self._reading = True
@@ -256,6 +262,7 @@ class Connection(asyncio.Protocol):
             transport.close()
         elif not transport.is_closing():
             self._finished = True
+            self._rest = b""
             self._inbox.clear()
             self._inbox_size = 0
             self._update_reading()
@@ -277,6 +284,8 @@ class Connection(asyncio.Protocol):
     async def drain(self, grace: float) -> None:
         """Take no more requests, answer those that were taken, then close. Gives up after `grace` seconds."""
         self._draining = self._ended = True
+        if self._rest:
+            self._serve_rest()
         self._hand_over_inbox()
         self._account()
         try:
@@ -287,7 +296,7 @@ class Connection(asyncio.Protocol):
             await asyncio.shield(self.lost)
 
     def _close_if_done(self) -> None:
-        if self._ended and not self._owed and not self._inbox:
+        if self._ended and not self._owed and not self._inbox and not self._rest:
             self.close()
 
     def _send_fin(self, transport: asyncio.Transport) -> None:
@@ -327,6 +336,14 @@ class Connection(asyncio.Protocol):
             except (FrameError, ssl.SSLError, OSError, ValueError) as error:
                 self._fail(error)
                 return
+        if self._rest:
+            self._rest += data
+            self._account()
+        else:
+            self._read(data)
+
+    def _read(self, data: bytes) -> None:
+        """What came, out of all wrappings."""
         if self._lane is None or self._inbox or self._draining or self._must_wait():
             commands = self._decoder.feed(data)
             if commands:
@@ -347,10 +364,11 @@ class Connection(asyncio.Protocol):
     def _feed_lane(self, lane: Lane, data: bytes) -> bool:
         """The lane serves what it can, the handler gets the rest; all answers leave in one write.
 
-        Was anything whole?
+        Of many requests with large answers, the lane serves some now and the others later. Was anything whole?
         """
         data = self._decoder.join(data)
         self._handing_over = True
+        before = self._sent
         try:
             used = lane.serve(self, data)
         except Exception:
@@ -359,12 +377,35 @@ class Connection(asyncio.Protocol):
             return False
         finally:
             self._handing_over = False
+        if 0 < used < len(data) and self._sent - before >= LANE_TURN:
+            self._rest = data[used:]
+            self._end_read(lane)
+            self._rest_later()
+            self._update_reading()
+            return True
         commands = self._decoder.decode(data[used:] if used else data)
         if commands:
             self._take(commands)
         if used:
             self._end_read(lane)
         return used > 0 or bool(commands)
+
+    def _rest_later(self) -> None:
+        if self._rest and not self._rest_due and not self._must_wait():
+            self._rest_due = True
+            self._loop.call_soon(self._rest_turn)
+
+    def _rest_turn(self) -> None:
+        self._rest_due = False
+        if self._rest and not self._must_wait() and self.is_open:
+            self._serve_rest()
+
+    def _serve_rest(self) -> None:
+        data, self._rest = self._rest, b""
+        self._read(data)
+        self._update_reading()
+        if self._ended:
+            self._close_if_done()
 
     def _end_read(self, lane: Lane) -> None:
         self._handing_over = True
@@ -506,6 +547,7 @@ class Connection(asyncio.Protocol):
         if self._decoder.buffered >= GIVE_BACK_FROM:
             self._decoder = frame.Decoder(self._limits.frame_size)
             self._loop.call_soon(give_memory_back)
+        self._rest = b""
         self._inbox.clear()
         self._inbox_size = 0
         self._out.clear()
@@ -535,6 +577,7 @@ class Connection(asyncio.Protocol):
             return
         self._out.append(data)
         self._out_size += len(data)
+        self._sent += len(data)
         if self._out_size >= self._limits.pause_writing:
             self._flush()  # no use to gather more; the transport says when it is too much
             if not self._handing_over:
@@ -585,11 +628,12 @@ class Connection(asyncio.Protocol):
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
         self._writable = None
+        self._rest_later()
         self._hand_over_inbox()
         self._account()
 
     def _update_reading(self) -> None:
-        wanted = self._finished or not (self._must_wait() or self._inbox or self._draining)
+        wanted = self._finished or not (self._must_wait() or self._inbox or self._rest or self._draining)
         transport = self._transport
         if wanted == self._reading or transport is None or transport.is_closing():
             return
@@ -606,7 +650,8 @@ class Connection(asyncio.Protocol):
         """Bytes that we hold for this peer."""
         if self._transport is None:
             return 0
-        return self._decoder.buffered + self._inbox_size + self._out_size + self._transport.get_write_buffer_size()
+        taken = self._decoder.buffered + len(self._rest) + self._inbox_size
+        return taken + self._out_size + self._transport.get_write_buffer_size()
 
     def _account(self) -> None:
         if self not in self._budget.members:

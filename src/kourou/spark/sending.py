@@ -7,7 +7,7 @@ with the same unique key, and none is missing.
 """
 
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -22,15 +22,15 @@ from kourou.spark.cluster import Cluster
 from kourou.spark.errors import SparkError, UnreachableError
 from kourou.spark.messages import Draft, Drafts
 from kourou.spark.pulling import Patience
-from kourou.spark.wire import connect, forget
+from kourou.spark.wire import Link, connect, forget
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-BATCH_SIZE: Final = 256 * 1024
-BATCH_ROWS: Final = 512
+BATCH_SIZE: Final = 512 * 1024
+BATCH_ROWS: Final = 1024
 WINDOW: Final = 8
-"""Requests to one broker that await their answer."""
+"""Requests of one task that await their answer."""
 
 WAVE_SIZE: Final = 8 * 1024 * 1024
 """What is gathered before it is sent."""
@@ -59,6 +59,14 @@ class Sent(msgspec.Struct):
     repeated: int = 0
 
 
+class UnderWay(msgspec.Struct, gc=False):
+    """A request that awaits its answer."""
+
+    link: Link
+    number: int
+    parcel: Parcel
+
+
 class Sender:
     """Sends the messages of one task."""
 
@@ -67,6 +75,7 @@ class Sender:
         self._group = group
         self._patience = patience
         self._turn = turn  # which queue is next
+        self._under_way: deque[UnderWay] = deque()
         self.sent = Sent()
 
     def send(self, drafts: Iterable[Draft]) -> None:
@@ -80,15 +89,72 @@ class Sender:
                 self.send_parcels(list(self._parcels(wave)))
                 wave, size = [], 0
         self.send_parcels(list(self._parcels(wave)))
+        self.finish()
 
-    def send_parcels(self, parcels: list[Parcel]) -> None:
-        """The same for requests that are made already."""
+    def send_parcels(self, parcels: Iterable[Parcel]) -> None:
+        """The same for requests that are made already; but some await their answers yet, until `finish` returns."""
+        for parcel in parcels:
+            while len(self._under_way) >= WINDOW:
+                self._settle()
+            try:
+                self._launch(parcel)
+            except UnreachableError as error:
+                self._again([], error, parcel)
+
+    def finish(self) -> None:
+        """Wait until all is acknowledged. Raises SparkError, UnreachableError, OptionError."""
+        while self._under_way:
+            self._settle()
+
+    def _launch(self, parcel: Parcel) -> None:
+        """Raises UnreachableError, if it has to be sent again."""
+        queue = self._queue(parcel)
+        address = self._cluster.address(queue, master=True)
+        try:
+            link = connect(address, self._cluster.access)
+            [number] = link.send(self._command(queue, parcel))
+        except (OSError, FrameError) as error:
+            raise self._lost(address, error) from None
+        self._under_way.append(UnderWay(link, number, parcel))
+
+    def _settle(self) -> None:
+        """Take the answer to the oldest request."""
+        failed, trouble = self._take()
+        if trouble is not None:
+            self._again(failed, trouble)
+
+    def _take(self) -> tuple[list[Parcel], KourouError | None]:
+        """The answer to the oldest request: what failed with it, and why."""
+        oldest = self._under_way.popleft()
+        try:
+            refusal = self._acknowledged(oldest.parcel, oldest.link.answer(oldest.number))
+        except (OSError, FrameError) as error:
+            lost = [oldest, *(other for other in self._under_way if other.link is oldest.link)]
+            self._under_way = deque(other for other in self._under_way if other.link is not oldest.link)
+            return [one.parcel for one in lost], self._lost(oldest.link.address, error)
+        except SparkError:
+            for one in self._under_way:  # nobody will take their answers
+                forget(one.link.address, self._cluster.access)
+            self._under_way.clear()
+            raise
+        return ([], None) if refusal is None else ([oldest.parcel], refusal)
+
+    def _again(self, failed: list[Parcel], trouble: KourouError, *latest: Parcel) -> None:
+        """Send these again, and what else is under way and fails, in their order; wait for all of it."""
+        while self._under_way:
+            also, reason = self._take()
+            failed += also
+            trouble = reason or trouble
+        failed += latest
+        self._patience.wait(trouble)
+        while failed:
+            self.sent.repeated += sum(parcel.count for parcel in failed)
+            failed = self._deliver(failed)
         self._patience.reset()
-        fresh = False
-        while parcels:
-            parcels = self._deliver(parcels, fresh)
-            fresh = True
-            self.sent.repeated += sum(parcel.count for parcel in parcels)
+
+    def _lost(self, address: str, error: Exception) -> UnreachableError:
+        forget(address, self._cluster.access)
+        return UnreachableError(f"broker at {address}: {error or type(error).__name__}")
 
     def _parcels(self, wave: list[Draft]) -> Iterator[Parcel]:
         """Messages of the same topic and queue together, in the order of their rows."""
@@ -106,27 +172,26 @@ class Sender:
         for (topic, queue), drafts in together.items():
             yield from _batches(topic, queue, drafts)
 
-    def _deliver(self, parcels: list[Parcel], fresh: bool) -> list[Parcel]:
-        """Send these; those that have to be sent again."""
-        by_address: dict[str, list[tuple[MessageQueue, Parcel]]] = defaultdict(list)
-        for topic in {parcel.topic for parcel in parcels} if fresh else ():
+    def _deliver(self, parcels: list[Parcel]) -> list[Parcel]:
+        """Send these by new routes, each when the one before is acknowledged; those that have to be sent again."""
+        for topic in {parcel.topic for parcel in parcels}:
             self._cluster.route(topic, fresh=True)
-        left: list[Parcel] = []
-        for parcel in parcels:
-            try:
-                queue = self._queue(parcel)
-                by_address[self._cluster.address(queue, master=True)].append((queue, parcel))
-            except UnreachableError as error:
-                self._patience.wait(error)
-                return parcels
+        failed: list[Parcel] = []
         trouble: KourouError | None = None
-        for address, here in by_address.items():
-            failed, reason = self._deliver_to(address, here)
-            left += failed
+        for number, parcel in enumerate(parcels):
+            try:
+                self._launch(parcel)
+                also, reason = self._take()
+            except UnreachableError as error:
+                also, reason = [parcel], error
+            failed += also
             trouble = reason or trouble
+            if isinstance(reason, UnreachableError):  # to find that out may have taken long
+                failed += parcels[number + 1 :]
+                break
         if trouble is not None:
             self._patience.wait(trouble)
-        return left
+        return failed
 
     def _queue(self, parcel: Parcel) -> MessageQueue:
         queues = self._cluster.route(parcel.topic).writable
@@ -136,30 +201,6 @@ class Sender:
             return queues[parcel.queue % len(queues)]
         self._turn += 1
         return queues[self._turn % len(queues)]
-
-    def _deliver_to(
-        self, address: str, here: list[tuple[MessageQueue, Parcel]]
-    ) -> tuple[list[Parcel], KourouError | None]:
-        """One broker's share: what failed, and why."""
-        failed: list[Parcel] = []
-        trouble: KourouError | None = None
-        done = 0
-        try:
-            link = connect(address, self._cluster.access)
-            for at in range(0, len(here), WINDOW):
-                part = here[at : at + WINDOW]
-                numbers = link.send(*(self._command(queue, parcel) for queue, parcel in part))
-                for number, (_, parcel) in zip(numbers, part, strict=True):
-                    refusal = self._acknowledged(parcel, link.answer(number))
-                    done += 1
-                    if refusal is not None:
-                        failed.append(parcel)
-                        trouble = refusal
-        except (OSError, FrameError) as error:
-            forget(address, self._cluster.access)
-            failed += [parcel for _, parcel in here[done:]]
-            trouble = UnreachableError(f"broker at {address}: {error or type(error).__name__}")
-        return failed, trouble
 
     def _acknowledged(self, parcel: Parcel, answer: Command) -> KourouError | None:
         """None if it is stored, an error if it is worth another try. Raises SparkError if it is not."""

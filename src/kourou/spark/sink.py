@@ -80,6 +80,7 @@ def write(batches: Iterator["pa.RecordBatch"], settings: SinkSettings) -> SinkMe
             continue
         for parcels in waves:
             sender.send_parcels(parcels)
+    sender.finish()
     return SinkMessage(sender.sent)
 
 
