@@ -1,5 +1,6 @@
 """Pulling and sending without Spark, against a broker in this process."""
 
+import itertools
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from kourou.embedded import EmbeddedThread
+from kourou.protocol.command import Command
 from kourou.protocol.message import MessageQueue
 from kourou.protocol.properties import Property, decode
 from kourou.spark import wire
@@ -20,7 +22,7 @@ from kourou.spark.options import Options
 from kourou.spark.planning import Range
 from kourou.spark.pulling import Filter, Patience, Puller
 from kourou.spark.rows import make_rows
-from kourou.spark.sending import Sender
+from kourou.spark.sending import WINDOW, Sender, batch_parcel
 from kourou.spark.wire import Access, persist
 
 from .brokers import create_topic, pull_all, send
@@ -238,6 +240,43 @@ def test_every_row_is_a_message(broker: EmbeddedThread, cluster: Cluster) -> Non
         own = [row for row in found if row["flag"] % 7 == key]
         assert len({row["queue_id"] for row in own}) == 1
         assert [row["flag"] for row in sorted(own, key=lambda row: row["queue_offset"])] == list(range(key, 2000, 7))
+
+
+def test_a_connection_that_breaks_with_requests_under_way(
+    broker: EmbeddedThread, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_topic(broker.namesrv, "breaks", queues=3)
+    cluster.route("breaks")
+    answer, asked = wire.Link.answer, itertools.count()
+
+    def break_once(link: wire.Link, number: int) -> Command:
+        if next(asked) == 4:
+            link.close()
+        return answer(link, number)
+
+    monkeypatch.setattr(wire.Link, "answer", break_once)
+    monkeypatch.setattr("kourou.spark.sending.BATCH_ROWS", 1)
+    sending = sender(cluster)
+    sending.send(Drafts("breaks", "job/0").of(batch_of([{"body": b"%d" % n} for n in range(30)])))
+    assert sending.sent.messages == 30
+    assert 0 < sending.sent.repeated <= WINDOW
+    found = pull_all(cluster, "breaks")
+    assert {row["body"] for row in found} == {b"%d" % n for n in range(30)}
+    assert len({row["unique_key"] for row in found}) == 30
+
+
+def test_a_refusal_ends_it_and_leaves_no_answers_behind(broker: EmbeddedThread, cluster: Cluster) -> None:
+    create_topic(broker.namesrv, "refuses", queues=1)
+    good = batch_parcel("refuses", 0, b"".join(d.entry() for d in Drafts("x", "a").of(batch_of([{"body": b"1"}]))), 1)
+    bad = batch_parcel("refuses", 0, b"not a batch", 1)
+    sending = sender(cluster)
+    sending.send_parcels([good, bad, good, good])
+    with pytest.raises(SparkError, match="the broker refuses a message"):
+        sending.finish()
+    again = sender(cluster)
+    again.send_parcels([good])
+    again.finish()
+    assert again.sent.messages == 1
 
 
 def test_repeated_rows_have_the_same_keys(broker: EmbeddedThread, cluster: Cluster) -> None:

@@ -46,6 +46,9 @@ class File(Protocol):
         A sync that failed may have left them out, and counts them as written; perhaps in a process that is gone.
         """
 
+    def supply(self, start: int, size: int) -> None:
+        """Have these pages in memory before somebody writes to them, as far as the system allows."""
+
     def warm(self) -> None:
         """Touch all pages and keep them in memory, as far as the system allows."""
 
@@ -181,6 +184,10 @@ class MappedFile:
         with self._opened() as descriptor:
             for at in range(start, start + size, _COPY_STEP):
                 _write_at(descriptor, bytes(self.buffer[at : min(at + _COPY_STEP, start + size)]), at)
+
+    def supply(self, start: int, size: int) -> None:
+        if self._open:
+            mapping.supply(self._map, start, size)
 
     def warm(self) -> None:
         mapping.warm(self._map)

@@ -101,6 +101,22 @@ class PrepareSegment(_Once):
 
 
 @dataclass(slots=True)
+class SupplyPages(_Once):
+    """Have the pages in memory that the log will be written to next.
+
+    The system makes them when they are touched first, and many at a time: eight mebibytes where it is told to read much
+    ahead, which can take fifty milliseconds. In an append, everybody would wait for that.
+    """
+
+    file: File
+    start: int  # in the file
+    size: int
+
+    def _work(self) -> None:
+        self.file.supply(self.start, self.size)
+
+
+@dataclass(slots=True)
 class MendLog(_Once):
     """After a failed sync: write everything doubtful anew, into files whose sync does not depend on the old ones.
 
@@ -168,4 +184,4 @@ class RemoveFiles(_Once):
             del self.paths[0]
 
 
-Job: TypeAlias = SyncLog | SyncQueues | PrepareSegment | MendLog | RemoveFiles
+Job: TypeAlias = SyncLog | SyncQueues | PrepareSegment | SupplyPages | MendLog | RemoveFiles

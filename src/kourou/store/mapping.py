@@ -19,6 +19,7 @@ from typing import Any, Final
 
 _MAP_FIXED: Final = 0x10
 _MS_SYNC: Final = 4
+_MADV_POPULATE_READ: Final = 22
 _MADV_POPULATE_WRITE: Final = 23
 _FAILED: Final = ctypes.c_void_p(-1).value
 _STEP: Final = 16 * 1024 * 1024
@@ -49,6 +50,12 @@ def sync(mapping: mmap.mmap, path: Path) -> None:
     """What was written before the call is safe after it. Lets other threads run. Raises OSError."""
     if _libc.msync(_address(mapping), len(mapping), _MS_SYNC):
         raise _error(path)
+
+
+def supply(mapping: mmap.mmap, start: int, size: int) -> None:
+    """Have pages in memory, clean ones; nothing happens on systems before Linux 5.14. Lets other threads run."""
+    begin = start - start % mmap.PAGESIZE
+    _libc.madvise(_address(mapping) + begin, min(start + size, len(mapping)) - begin, _MADV_POPULATE_READ)
 
 
 def warm(mapping: mmap.mmap) -> None:

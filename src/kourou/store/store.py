@@ -1,7 +1,7 @@
 """The store: opens, recovers and closes its parts in order, and is the one door for everyone above.
 
     append ─▶ commit log (memory) ─▶ dispatch ─▶ queues, index ─▶ readers
-                    └─▶ jobs: SyncLog, then SyncQueues with the checkpoint, PrepareSegment ─▶ finished ─▶ who waited
+                    └─▶ jobs: SyncLog, then SyncQueues with the checkpoint, PrepareSegment … ─▶ finished ─▶ who waited
 
 One thread owns a store. It appends and dispatches at once; what blocks is handed out as jobs (`jobs`) and taken back
 (`finished`). Under SYNC_FLUSH only what is safe is dispatched, so no reader ever sees a message that a crash may take
@@ -30,7 +30,7 @@ from kourou.store.dispatch import Dispatcher
 from kourou.store.errors import DiskFailedError, DiskFullError, StoreError
 from kourou.store.flush import FlushClock, Waiters
 from kourou.store.index import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, Index
-from kourou.store.jobs import Job, MendLog, PrepareSegment, RemoveFiles, SyncLog, SyncQueues
+from kourou.store.jobs import Job, MendLog, PrepareSegment, RemoveFiles, SupplyPages, SyncLog, SyncQueues
 from kourou.store.metadata import Kind, MetadataFile
 from kourou.store.queues import Queues
 from kourou.store.reading import Reader
@@ -46,6 +46,9 @@ T = TypeVar("T")
 
 MEND_INTERVAL_MS = 1_000
 """How long to leave a failing or full disk alone before it is tried again."""
+
+SUPPLY_MIN, SUPPLY_MAX = 8 << 20, 64 << 20
+"""How far ahead of the log's end its pages are brought into memory, while it is written to."""
 
 
 class Paths:
@@ -118,6 +121,9 @@ class Store:
         self._queue_job: SyncQueues | None = None
         self._removal: RemoveFiles | None = None
         self._mend_job: MendLog | None = None
+        self._supply_job: SupplyPages | None = None
+        self._supplied = 0  # up to here, the log's pages are in memory
+        self._seen_end: int | None = None  # of the log, when pages were thought of last
         self._mend_after_ms = 0
         self._spare_after_ms = 0
         self._queues_doubtful = False  # a sync of queues failed: the checkpoint stays where it is, see _queues_synced
@@ -328,6 +334,9 @@ class Store:
             spare = commit_log.prepare_spare(warm=self._settings.warm_segments)
             if spare is not None:
                 due.append(spare)
+        pages = self._pages_ahead()
+        if pages is not None:
+            due.append(pages)
         dirty = commit_log.end - commit_log.flushed
         if commit_log.failed is not None:
             if self._log_job is None and self._mend_job is None and now_ms >= self._mend_after_ms:
@@ -345,12 +354,29 @@ class Store:
             due.append(self._queue_job)
         return due
 
+    def _pages_ahead(self) -> SupplyPages | None:
+        """As many pages as were written since the last look, and more; none while nobody writes."""
+        end, segments = self.log.end, self.log.segments
+        written = 0 if self._seen_end is None else end - self._seen_end
+        self._seen_end = end
+        if written <= 0 or self._supply_job is not None or not segments.holds(end):
+            return None
+        ahead = min(max(SUPPLY_MIN, 2 * written), SUPPLY_MAX)
+        base = end - end % segments.file_size
+        begin = max(end, self._supplied)
+        stop = min(end + ahead, base + segments.file_size)
+        if begin - end > ahead // 2 or begin >= stop:
+            return None
+        self._supply_job = SupplyPages(segments.file(end), begin - base, stop - begin)
+        self._supplied = stop
+        return self._supply_job
+
     def finished(self, job: Job, now_ms: int) -> list[Hashable]:
         """A job is done: tokens that may be answered, because what they waited for is safe.
 
         One that was taken back already changes nothing any more.
         """
-        assert job.done or isinstance(job, PrepareSegment), f"{job} was given back, and nobody has run it"
+        assert job.done or isinstance(job, PrepareSegment | SupplyPages), f"{job} was given back, and nobody has run it"
         match job:
             case SyncLog() if job is self._log_job:
                 self._log_job = None
@@ -366,6 +392,8 @@ class Store:
                 if job.error is not None:
                     self._spare_after_ms = now_ms + MEND_INTERVAL_MS
                     log.warning("no segment prepared: %s", job.error)
+            case SupplyPages():
+                self._supply_job = None
             case RemoveFiles() if job is self._removal:
                 self._removal = None
                 self._cleaner.removed(job)

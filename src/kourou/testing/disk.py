@@ -191,6 +191,9 @@ class SimulatedFile:
         self._check_open()
         self._inode.rewrite(start, size)
 
+    def supply(self, start: int, size: int) -> None:
+        """They are there."""
+
     def warm(self) -> None:
         """It is in memory already."""
 

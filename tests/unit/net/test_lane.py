@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from kourou.net.connection import Connection
+from kourou.net.connection import LANE_TURN, Connection
 from kourou.net.listener import Listener
 from kourou.protocol import frame
 from kourou.protocol.command import Command
@@ -13,8 +13,8 @@ from kourou.protocol.command import Command
 from .conftest import Dial, Knock, Listen
 from .peers import CountingTransport, Echo, eventually, only_connection
 
-FAST, LATER, BROKEN = 7, 8, 9
-"""Request codes of requests that the lane takes, that it answers later, and at which it fails."""
+FAST, LATER, BROKEN, LARGE = 7, 8, 9, 10
+"""Request codes of requests that the lane takes, that it answers later, at which it fails, and with large answers."""
 
 
 class Lane:
@@ -22,6 +22,7 @@ class Lane:
 
     def __init__(self) -> None:
         self.reads = 0  # that ended in it
+        self.served_codes: list[int] = []
         self.later: list[tuple[Connection, bytes]] = []
 
     def serve(self, connection: Connection, data: bytes) -> int:
@@ -30,8 +31,12 @@ class Lane:
             (command,) = frame.Decoder().feed(data[at:stop])
             if command.code == BROKEN:
                 raise RuntimeError("a fault of the lane")
-            if command.code not in (FAST, LATER):
+            if command.code not in (FAST, LATER, LARGE):
                 break
+            self.served_codes.append(command.code)
+            if command.code == LARGE:  # one at a time
+                connection.reply_frames(frame.encode(command.answer(body=bytes(LANE_TURN))), 0)
+                return stop
             answer = frame.encode(command.answer(body=b"fast"))
             if command.code == LATER:
                 connection.owe(1)
@@ -115,3 +120,63 @@ async def test_a_fault_of_the_lane_ends_that_connection_alone(
     assert (await other.request(Command(FAST), 5)).body == b"fast"
     assert [record.levelno for record in caplog.records].count(logging.ERROR) == 1
     caplog.clear()
+
+
+# ── Large answers ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_who_asks_for_much_does_not_keep_others_waiting(
+    lane: tuple[Lane, Listener], knock: Knock, dial: Dial
+) -> None:
+    greedy, modest = await knock(lane[1]), await dial(lane[1])
+    await greedy.send([Command(LARGE, opaque) for opaque in range(50)])
+    await modest.request(Command(FAST), 5)
+    assert LARGE in lane[0].served_codes
+    assert lane[0].served_codes.count(LARGE) < 50
+    answers = await greedy.commands(50)
+    assert [answer.opaque for answer in answers] == list(range(50))
+    assert all(len(answer.body) == LANE_TURN for answer in answers)
+
+
+async def test_what_was_put_off_goes_to_whom_it_belongs(lane: tuple[Lane, Listener], knock: Knock) -> None:
+    peer = await knock(lane[1])
+    codes = [LARGE, LARGE, FAST, 1, LARGE]
+    await peer.send([Command(code, opaque, body=b"slow") for opaque, code in enumerate(codes)])
+    answers = await peer.commands(5)
+    assert [answer.opaque for answer in answers] == [0, 1, 2, 3, 4]
+    assert [answer.body for answer in answers[2:]] == [b"fast", b"slow", b"slow"]
+
+
+async def test_a_frame_behind_a_large_answer_may_come_in_pieces(lane: tuple[Lane, Listener], knock: Knock) -> None:
+    peer = await knock(lane[1])
+    data = b"".join(frame.encode(Command(LARGE, opaque)) for opaque in range(3))
+    await peer.send(data[:-5])
+    assert [answer.opaque for answer in await peer.commands(2)] == [0, 1]
+    await peer.send(data[-5:])
+    assert [answer.opaque for answer in await peer.commands(1)] == [2]
+
+
+async def test_a_peer_that_sends_no_more_gets_all_answers(lane: tuple[Lane, Listener], knock: Knock) -> None:
+    peer = await knock(lane[1])
+    await peer.send([Command(LARGE, opaque) for opaque in range(20)])
+    peer.half_close()
+    assert [answer.opaque for answer in await peer.rest()] == list(range(20))
+
+
+async def test_a_peer_that_does_not_read_is_waited_for(lane: tuple[Lane, Listener], knock: Knock) -> None:
+    peer = await knock(lane[1], receive_buffer=4096)
+    count = 1000
+    await peer.send([Command(LARGE, opaque) for opaque in range(count)])
+    connection = await only_connection(lane[1])
+    await eventually(lambda: connection._writing_paused)
+    assert lane[0].served_codes.count(LARGE) < count
+    assert [answer.opaque for answer in await peer.commands(count)] == list(range(count))
+
+
+async def test_a_stop_answers_what_was_put_off(lane: tuple[Lane, Listener], knock: Knock) -> None:
+    peer = await knock(lane[1])
+    await peer.send([Command(LARGE, opaque) for opaque in range(20)])
+    await eventually(lambda: lane[0].served_codes)
+    closing = asyncio.create_task(lane[1].close(20))
+    assert [answer.opaque for answer in await peer.rest()] == list(range(20))
+    await closing

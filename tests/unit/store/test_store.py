@@ -13,7 +13,7 @@ from kourou.protocol.record import decode_record
 from kourou.store.checkpoint import Checkpoint
 from kourou.store.disk import RealDisk
 from kourou.store.errors import BadSettingError, DiskFailedError, IllegalMessageError, StoreInUseError
-from kourou.store.jobs import PrepareSegment, SyncLog, SyncQueues
+from kourou.store.jobs import PrepareSegment, SupplyPages, SyncLog, SyncQueues
 from kourou.store.reading import GetStatus
 from kourou.store.settings import StoreSettings
 from kourou.store.store import Store
@@ -194,6 +194,50 @@ def test_jobs_are_given_out_once() -> None:
         job.run()
         small.store.finished(job, small.now_ms)
     assert small.later(20_000) == []
+
+
+def supplies(small: Small) -> list[SupplyPages]:
+    """What has to be brought into memory now; it is there by the next call."""
+    found = []
+    for job in small.later():
+        job.run()
+        small.store.finished(job, small.now_ms)
+        if isinstance(job, SupplyPages):
+            found.append(job)
+    return found
+
+
+def test_pages_are_in_memory_before_they_are_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kourou.store.store.SUPPLY_MIN", 1024)
+    monkeypatch.setattr("kourou.store.store.SUPPLY_MAX", 2048)
+    small = Small()
+    small.send(message(b"before anybody looked"))
+    assert supplies(small) == [], "an idle log needs none"
+    small.send(message(b"x"))
+    end = small.store.log.end
+    (job,) = supplies(small)
+    assert (job.start, job.size) == (end, 1024)
+    small.send(message(b"x"))
+    assert small.store.log.end - end < 512
+    assert supplies(small) == [], "more than half is there yet"
+    small.fill(4, size=100)
+    (job,) = supplies(small)
+    assert job.start == end + 1024
+    assert supplies(small) == [], "nobody writes"
+
+
+def test_pages_of_the_next_segment_are_of_another_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kourou.store.store.SUPPLY_MIN", 1 << 20)
+    small = Small()
+    supplies(small)
+    size = small.store.log.segments.file_size
+    seen = set()
+    while small.store.log.end < 3 * size:
+        small.fill(1)
+        for job in supplies(small):
+            assert job.start + job.size == size, "to its end, and not beyond"
+            seen.add(job.file.path.name)
+    assert len(seen) >= 3
 
 
 # ── The end ─────────────────────────────────────────────────────────────────────────────────────────────────────────
