@@ -27,8 +27,8 @@ def plainly(batch: pa.RecordBatch, drafts: Drafts) -> list[Parcel]:
 
 
 def quickly(batch: pa.RecordBatch, drafts: Drafts) -> list[Parcel] | None:
-    waves = quick_parcels(drafts, batch)
-    return None if waves is None else [parcel for wave in waves for parcel in wave]
+    parcels = quick_parcels(drafts, batch)
+    return None if parcels is None else list(parcels)
 
 
 text = st.one_of(st.none(), st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), max_size=12))

@@ -39,7 +39,10 @@ except ImportError:
     IS_COMPILED = False
 
 ANSWERS_MAX = 64 * 1024
-"""Bytes of answers after which the rest of a read waits: who reads a backlog must not keep the others waiting."""
+"""Bytes of answers after which the rest of a read waits: who reads a backlog must not keep the others waiting.
+
+Not less than what a connection takes for much (`net.connection.LANE_TURN`), or the rest would go the general way.
+"""
 
 
 class Lane(Protocol):

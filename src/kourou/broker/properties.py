@@ -11,7 +11,6 @@ No path, no address, nothing that could reach a shell is among them.
 
 import re
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Any, Final
@@ -338,20 +337,15 @@ def configure(defaults: Configuration, properties: Mapping[str, str]) -> Configu
             changes[place.part][place.name] = _read(key, place.read, text)
         elif (kind_and_default := _known(key)) is not None:
             _check_kind(key, kind_and_default[0], text)
-        _refuse_unkept(key, text)
+        if key in UNKEPT:
+            broken, why = UNKEPT[key]
+            if broken(text):
+                raise PropertyError(f"{key}={text}: {why}; take the property away to run without")
     broker = replace(defaults.broker, **changes["broker"])
     store = replace(defaults.store, **changes["store"])
     broker = replace(broker, max_body_size=store.max_body_size, broker_id=0)  # a master's, whatever was given
     process = replace(defaults.process, **changes["process"])
     return Configuration(broker, store, process, {**defaults.given, **properties})
-
-
-def _refuse_unkept(key: str, text: str) -> None:
-    """Raises PropertyError for a value that promises what would not be kept."""
-    if key in UNKEPT:
-        broken, why = UNKEPT[key]
-        if broken(text):
-            raise PropertyError(f"{key}={text}: {why}; take the property away to run without")
 
 
 def _read(key: str, read: Callable[[str], Any], text: str) -> Any:
@@ -401,14 +395,13 @@ def to_properties(configuration: Configuration) -> dict[str, str]:
 
 def change(configuration: Configuration, properties: Mapping[str, str]) -> Configuration:
     """What a request makes of them, all or nothing. Raises PropertyError."""
-    for key, text in properties.items():
-        with suppress(ValueError):  # what is no number is refused below
-            _refuse_unkept(key, text.strip())
+    changed = configure(configuration, properties)
+    for key in properties:
         if not is_property(key):
             raise PropertyError(f"{key} is no property of a broker; getBrokerConfig lists them all")
         if (key in ACTED_ON and key not in HOT) or _GUARDED.search(key):
             raise GuardedPropertyError(f"{key} can't change while the broker runs: change broker.conf, and restart")
-    return configure(configuration, properties)
+    return changed
 
 
 def apply(settings: BrokerSettings, changed: BrokerSettings) -> None:

@@ -86,9 +86,9 @@ class Sender:
             wave.append(draft)
             size += len(draft.body) + len(draft.properties)
             if size >= WAVE_SIZE:
-                self.send_parcels(list(self._parcels(wave)))
+                self.send_parcels(self._parcels(wave))
                 wave, size = [], 0
-        self.send_parcels(list(self._parcels(wave)))
+        self.send_parcels(self._parcels(wave))
         self.finish()
 
     def send_parcels(self, parcels: Iterable[Parcel]) -> None:
@@ -257,11 +257,10 @@ def batch_parcel(topic: str, queue: int | None, body: bytes, count: int) -> Parc
     return Parcel(topic, queue, RequestCode.SEND_BATCH_MESSAGE, 0, body, "WAIT\x01true\x02", count)
 
 
-def quick_parcels(drafts: Drafts, batch: "pa.RecordBatch") -> Iterator[list[Parcel]] | None:
+def quick_parcels(drafts: Drafts, batch: "pa.RecordBatch") -> Iterator[Parcel] | None:
     """The requests of an Arrow batch, by the compiled encoder; None for rows that it does not know.
 
-    They are those that `drafts` and a sender would make of the same rows. They come as many at a time as are under way
-    together, so that the memory of those which are done serves the next.
+    They are those that `drafts` and a sender would make of the same rows, each made when it is asked for.
     """
     given = drafts.usual_columns(batch)
     if given is None:
@@ -278,10 +277,4 @@ def quick_parcels(drafts: Drafts, batch: "pa.RecordBatch") -> Iterator[list[Parc
     if cuts is None:
         return None
     drafts.count(batch.num_rows)
-    return (
-        [
-            batch_parcel(topic, None, encoder.encode(first, end, size), end - first)
-            for first, end, size in cuts[at : at + WINDOW]
-        ]
-        for at in range(0, len(cuts), WINDOW)
-    )
+    return (batch_parcel(topic, None, encoder.encode(first, end, size), end - first) for first, end, size in cuts)

@@ -38,8 +38,11 @@ _HOME_PARTS: Final = ("bin", "jars", "sbin", "conf")
 
 def speed_settings() -> dict[str, str]:
     """What makes reading and writing cheaper, where a user has not chosen otherwise."""
-    found = {"spark.driver.extraJavaOptions": JAVA_OPTIONS, "spark.executor.extraJavaOptions": JAVA_OPTIONS}
-    found["spark.sql.execution.arrow.maxRecordsPerBatch"] = "2000"  # what goes to a sink then stays in the cache
+    found = {
+        "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+        "spark.executor.extraJavaOptions": JAVA_OPTIONS,
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",  # what goes to a sink then stays in the cache
+    }
     if len(tempfile.gettempdir()) <= SOCKET_PATH_MAX:
         found["spark.python.unix.domain.socket.enabled"] = "true"
     return found

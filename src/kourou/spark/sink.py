@@ -74,11 +74,10 @@ def write(batches: Iterator["pa.RecordBatch"], settings: SinkSettings) -> SinkMe
     sender = Sender(cluster, settings.group, Patience(settings.retry_s), turn=part)
     drafts = Drafts(settings.topic, f"{write_id}/{part}")
     for batch in batches:
-        waves = quick_parcels(drafts, batch)
-        if waves is None:
+        parcels = quick_parcels(drafts, batch)
+        if parcels is None:
             sender.send(drafts.of(batch))
-            continue
-        for parcels in waves:
+        else:
             sender.send_parcels(parcels)
     sender.finish()
     return SinkMessage(sender.sent)

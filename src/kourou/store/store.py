@@ -376,7 +376,7 @@ class Store:
 
         One that was taken back already changes nothing any more.
         """
-        assert job.done or isinstance(job, PrepareSegment | SupplyPages), f"{job} was given back, and nobody has run it"
+        assert job.done or isinstance(job, PrepareSegment), f"{job} was given back, and nobody has run it"
         match job:
             case SyncLog() if job is self._log_job:
                 self._log_job = None

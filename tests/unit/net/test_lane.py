@@ -5,6 +5,7 @@ import logging
 
 import pytest
 
+from kourou.broker.lane import ANSWERS_MAX
 from kourou.net.connection import LANE_TURN, Connection
 from kourou.net.listener import Listener
 from kourou.protocol import frame
@@ -120,6 +121,10 @@ async def test_a_fault_of_the_lane_ends_that_connection_alone(
     assert (await other.request(Command(FAST), 5)).body == b"fast"
     assert [record.levelno for record in caplog.records].count(logging.ERROR) == 1
     caplog.clear()
+
+
+def test_the_broker_stops_where_a_connection_puts_off() -> None:
+    assert ANSWERS_MAX >= LANE_TURN
 
 
 # ── Large answers ───────────────────────────────────────────────────────────────────────────────────────────────────
