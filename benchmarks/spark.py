@@ -125,6 +125,7 @@ def spark_figures(quick: bool, only: str | None, folder: Path) -> dict[str, Any]
     rows, scan_rows = (QUICK_ROWS, QUICK_ROWS) if quick else (ROWS, SCAN_ROWS)
     path = os.pathsep.join([str(spark_home()), str(ROOT / "src"), str(ROOT)])
     environment = {**os.environ, "PYTHONPATH": path}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # nor is an installed Kourou compiled for every task
     connector = str(jars("spark-kafka"))
     work = folder / "work"
     work.mkdir()

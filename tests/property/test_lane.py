@@ -15,7 +15,7 @@ from tests.property.lane_worlds import Twins
 
 from kourou.broker import lane
 from kourou.protocol import bodies, frame, headers, properties as _properties
-from kourou.protocol.codes import RequestCode
+from kourou.protocol.codes import PullSysFlag, RequestCode
 from kourou.protocol.command import Command
 from kourou.protocol.frame import Decoder
 from kourou.protocol.hashes import java_hash
@@ -26,7 +26,15 @@ pytestmark = pytest.mark.skipif(not lane.IS_COMPILED, reason="the lane is not co
 
 TOPICS = ("orders", "orders", "orders", "bills", "nobody-made-it", "%RETRY%readers", "SCHEDULE_TOPIC_XXXX", "ordérs")
 USUAL = {"KEYS": "k1 k2", "UNIQ_KEY": "7F0000010A5C2A139A6D4E8B3C5F0001", "TAGS": "paid", "WAIT": "true"}
-CHANGES = (*(b"brokerPermission=6",) * 4, b"brokerPermission=4", b"slaveReadEnable=true", b"slaveReadEnable=false")
+CHANGES = (
+    *(b"brokerPermission=6",) * 4,
+    b"brokerPermission=4",
+    b"slaveReadEnable=true",
+    b"slaveReadEnable=false",
+    b"maxTransferCountOnMessageInMemory=2",
+    b"maxTransferCountOnMessageInMemory=100\nmaxTransferBytesOnMessageInMemory=1000",
+)
+BULK = int(PullSysFlag.BULK)
 QUEUE = {"consumerGroup": "readers", "topic": "orders", "queueId": "1"}
 SYNC = replace(SMALL_STORE, flush_mode=FlushMode.SYNC)
 
@@ -324,7 +332,7 @@ def draw_pull(rnd: Random) -> dict[str, str]:
     given: dict[str, Any] = {
         "queue_id": rnd.randrange(4),
         "queue_offset": rnd.choice((0, 0, 1, 2, 5, 20, 100)),
-        "sys_flag": rnd.choice((0, 1, 2, 3)),
+        "sys_flag": rnd.choice((0, 1, 2, 3, BULK, BULK + 2)),
         "commit_offset": rnd.randrange(5),
         "suspend_timeout_millis": 500,
     }
@@ -338,7 +346,7 @@ def draw_pull(rnd: Random) -> dict[str, str]:
                 {"topic": rnd.choice(TOPICS)},
                 {"consumer_group": rnd.choice(("readers", "others", "new group"))},
                 {
-                    "max_msg_nums": rnd.choice((-1, 0, 1, 2, 64)),
+                    "max_msg_nums": rnd.choice((-1, 0, 1, 2, 64, 1000)),
                     "max_msg_bytes": rnd.choice((None, 0, -1, 1, 300, 10**6)),
                 },
                 {"queue_id": rnd.choice((-1, 4, 7, 8))},

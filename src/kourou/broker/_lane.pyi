@@ -23,7 +23,6 @@ class FastLane:
         stats: Stats,
         *,
         is_sync: bool,
-        memory_window: int,
         answers_max: int,
     ) -> None: ...
     def serve(self, peer: Peer, data: bytes, now_ms: int) -> tuple[int, bytes, bytes, int]: ...

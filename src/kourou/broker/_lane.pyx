@@ -126,6 +126,7 @@ cdef enum:
     STORE_HOST_V6 = 0x20
     COMMIT_OFFSET = 1
     SUBSCRIPTION_GIVEN = 4
+    BULK = 65536
     TOPIC_SIZE_MAX = 127
     BLANK_SIZE = 0x7FFFFFFF
     BATCH_ENTRY_MIN = 22
@@ -578,7 +579,6 @@ cdef class FastLane:
     cdef set _touched
     cdef bint _is_sync
     cdef Py_ssize_t _answers_max
-    cdef long long _memory_window
 
     # What settings say, as of `_epoch`.
     cdef long long _epoch, _looked
@@ -622,7 +622,7 @@ cdef class FastLane:
         PyMem_Free(self._pieces)
 
     def __init__(
-        self, settings, store, send, puts, topics, groups, clients, offsets, stats, *, is_sync, memory_window, answers_max
+        self, settings, store, send, puts, topics, groups, clients, offsets, stats, *, is_sync, answers_max
     ):
         """`answers_max`: a read is served no further once its answers have as many bytes."""
         self._settings = settings
@@ -642,7 +642,6 @@ cdef class FastLane:
         self._offsets = offsets
         self._stats = stats
         self._is_sync = is_sync
-        self._memory_window = memory_window
         self._answers_max = answers_max
         self._epoch = 1
         self._known_topics = {}
@@ -1217,7 +1216,7 @@ cdef class FastLane:
             return False
         if not self._looked_at_log:
             self._look_at_log()
-        next_offset = self._collect(queue, pull, offset, max_count, max_size, &behind)
+        next_offset = self._collect(queue, pull, offset, max_count, max_size, (sys_flag & BULK) != 0, &behind)
         if next_offset < 0:
             return False
         size = self._answer_pull(request, pull, queue, next_offset, behind)
@@ -1229,7 +1228,7 @@ cdef class FastLane:
 
     cdef _look_at_log(self):
         """Where the log begins, from where on it is as it was written, and how much a read may return."""
-        limits = self._reader._limits
+        limits = self._reader.limits
         self._log_start = self._log.start
         self._trusted = self._reader._trusted_from()
         self._window = limits.memory_window
@@ -1240,7 +1239,14 @@ cdef class FastLane:
         self._looked_at_log = True
 
     cdef long long _collect(
-        self, ConsumeQueue queue, _Pull pull, long long offset, long long max_count, long long max_size, long long* behind
+        self,
+        ConsumeQueue queue,
+        _Pull pull,
+        long long offset,
+        long long max_count,
+        long long max_size,
+        bint is_bulk,
+        long long* behind,
     ) except -2:
         """Find the records of a pull: where the next one begins, and how far the last one is behind the log's end.
 
@@ -1265,7 +1271,7 @@ cdef class FastLane:
         for i in range(count):
             physical = (<int64_t>int32_at(p) << 32) | int32_at(p + 4)
             size = <int32_t>int32_at(p + 8)
-            if self._piece_count and self._is_full(log_end - physical, size, total, max_count, max_size):
+            if self._piece_count and self._is_full(log_end - physical, size, total, max_count, max_size, is_bulk):
                 break
             if size <= 0 or size == BLANK_SIZE or physical < self._log_start or physical + size > log_end:
                 return -1
@@ -1284,14 +1290,14 @@ cdef class FastLane:
         return offset if self._piece_count else -1
 
     cdef inline bint _is_full(
-        self, long long behind, int32_t size, long long total, long long max_count, long long max_size
+        self, long long behind, int32_t size, long long total, long long max_count, long long max_size, bint is_bulk
     ) noexcept nogil:
         cdef long long count = self._piece_count
         if count >= max_count or (max_size > 0 and total + size > max_size):
             return True
         if behind > self._window:
-            return count >= self._disk_count or total + size > self._disk_size
-        return count >= self._memory_count or total + size > self._memory_size
+            return (count >= self._disk_count and not is_bulk) or total + size > self._disk_size
+        return (count >= self._memory_count and not is_bulk) or total + size > self._memory_size
 
     cdef const uint8_t* _record(self, long long physical, int32_t size) except? NULL:
         """A record in memory; NULL if it can't be read, or does not hold."""
@@ -1353,7 +1359,7 @@ cdef class FastLane:
             size += self._pieces[i].size
         _make_room(out, 1024 + PyBytes_GET_SIZE(pull.tail) + size)
         if self._slave_read:
-            suggested = pull.slow_broker_id if behind > self._memory_window else pull.broker_id
+            suggested = pull.slow_broker_id if behind > self._window else pull.broker_id
         frame = out.data + out.size
         p = _put_bytes(frame + 8, _HEAD)
         p = put(p, b'"suggestWhichBrokerId":"', 24)

@@ -70,7 +70,6 @@ def make_lane(
     stats: Stats,
     *,
     is_sync: bool,
-    memory_window: int,
 ) -> Lane | None:
     """The lane of a broker; None where it is not compiled."""
     if not IS_COMPILED:
@@ -86,6 +85,5 @@ def make_lane(
         offsets,
         stats,
         is_sync=is_sync,
-        memory_window=memory_window,
         answers_max=ANSWERS_MAX,
     )

@@ -106,7 +106,7 @@ class Broker:
         self.keeping = Keeping(self.outbox)
         self.started_ms = now_ms
         keep = self.keeping
-        memory_window = memory_bytes * settings.memory_ratio // 100
+        store.reader.limits.memory_window = memory_bytes * settings.memory_ratio // 100
 
         topics_file = store.metadata(metadata.TOPICS)
         groups_file = store.metadata(metadata.GROUPS)
@@ -146,11 +146,8 @@ class Broker:
             self.offsets,
             self.stats,
             self.outbox,
-            memory_window,
         )
-        self.members = Members(
-            settings, store, self.topics, self.groups, self.clients, self.offsets, self.locks, memory_window
-        )
+        self.members = Members(settings, store, self.topics, self.groups, self.clients, self.offsets, self.locks)
         self.queries = Queries(store, self.outbox)
         self.registration = Registration(settings, self.topics, self.outbox)
 
@@ -169,7 +166,6 @@ class Broker:
             self.offsets,
             self.stats,
             is_sync=self._is_sync,
-            memory_window=memory_window,
         )
         self._scan_ms = now_ms
         self._dispatch_problem: str | None = None

@@ -32,7 +32,6 @@ class Members:
         clients: Clients,
         offsets: Offsets,
         locks: QueueLocks,
-        memory_window: int,
     ) -> None:
         self._settings = settings
         self._store = store
@@ -41,7 +40,6 @@ class Members:
         self._clients = clients
         self._offsets = offsets
         self._locks = locks
-        self._memory_window = memory_window
         self._crowding = Crowding(clients)
 
     # ── Being known ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -161,7 +159,7 @@ class Members:
         if queue is None or queue.start > 0 or queue.end <= 0:
             return False
         physical, _, _ = queue.entry(0)
-        return self._store.log.end - physical <= self._memory_window
+        return self._store.log.end - physical <= self._store.reader.limits.memory_window
 
     # ── Locks ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

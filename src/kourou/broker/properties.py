@@ -201,6 +201,10 @@ ACTED_ON: Final[dict[str, _Place]] = {
         syncFlushTimeout="sync_flush_timeout_ms",
         deleteFileBatchMax="delete_batch",
         cleanResourceInterval="clean_interval_ms",
+        maxTransferCountOnMessageInMemory="memory_read_count",
+        maxTransferBytesOnMessageInMemory="memory_read_size",
+        maxTransferCountOnMessageInDisk="disk_read_count",
+        maxTransferBytesOnMessageInDisk="disk_read_size",
     ),
     **_numbers(
         "store",
@@ -268,6 +272,10 @@ HOT: Final = frozenset(
         "flushConsumeQueueLeastPages",
         "flushConsumeQueueThoroughInterval",
         "syncFlushTimeout",
+        "maxTransferCountOnMessageInMemory",
+        "maxTransferBytesOnMessageInMemory",
+        "maxTransferCountOnMessageInDisk",
+        "maxTransferBytesOnMessageInDisk",
     )
 )
 """Properties with a meaning that a request may change while the broker runs."""

@@ -23,6 +23,7 @@ from kourou.protocol.command import Command
 from kourou.store.reading import GetResult, GetStatus
 from kourou.store.store import Store
 
+_BULK = int(PullSysFlag.BULK)
 _COMMIT = int(PullSysFlag.COMMIT_OFFSET)
 _SUSPEND = int(PullSysFlag.SUSPEND)
 _SUBSCRIPTION = int(PullSysFlag.SUBSCRIPTION)
@@ -63,7 +64,6 @@ class Pull:
         offsets: Offsets,
         stats: Stats,
         outbox: Outbox,
-        memory_window: int,
     ) -> None:
         self._settings = settings
         self._store = store
@@ -73,7 +73,6 @@ class Pull:
         self._offsets = offsets
         self._stats = stats
         self._outbox = outbox
-        self._memory_window = memory_window
         self.polls = LongPolls(self._again)
 
     def pull(self, asked: Asked) -> None:
@@ -186,6 +185,7 @@ class Pull:
             header.max_msg_nums,
             accepts=None if wants is None else wants.__contains__,
             max_size=header.max_msg_bytes if header.max_msg_bytes and header.max_msg_bytes > 0 else None,
+            is_bulk=bool(header.sys_flag & _BULK),
         )
         if result.status is not GetStatus.FOUND:
             self._stats.missed += 1
@@ -232,7 +232,7 @@ class Pull:
         """Which member of the broker group to pull from next: a slave, if this one would have to read from disk."""
         if not self._settings.slave_read:
             return MASTER_ID
-        if result.behind > self._memory_window:
+        if result.behind > self._store.reader.limits.memory_window:
             return group.which_broker_when_consume_slowly
         return group.broker_id
 

@@ -289,6 +289,8 @@ class PullSysFlag(IntFlag):
     SUBSCRIPTION = 4
     CLASS_FILTER = 8
     LITE_PULL = 16
+    BULK = 1 << 16
+    """Kourou's own: the limits in bytes alone decide how many messages are given, those in number do not count."""
 
 
 class TopicSysFlag(IntFlag):

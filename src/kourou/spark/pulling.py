@@ -32,7 +32,13 @@ MESSAGES_MAX: Final = 1024
 """What a pull asks for at most; brokers give less, 32 by default."""
 
 AHEAD_MAX: Final = 16
-"""Pulls that are under way at a time."""
+"""Pulls that are under way at a time, if their answers are small."""
+
+AHEAD_SIZE: Final = 512 * 1024
+"""About as much is under way in answers that are not."""
+
+LARGE_ANSWER: Final = 128 * 1024
+"""Behind this, what limits an answer is its size, and not how many messages it has."""
 
 READING_GROUP: Final = "TOOLS_CONSUMER"
 """Every broker knows this group, so nobody has to create one for a reader that keeps its offsets elsewhere."""
@@ -112,11 +118,11 @@ class Puller:
             address = ""
             try:
                 address = self._cluster.address(one.queue, fresh=fresh)
-                for answer in self._answers(address, one, offset):
+                for answer, records in self._answers(address, one, offset):
                     found = self._next_offset(one, offset, answer)
                     self._patience.reset()
                     if answer.code == ResponseCode.SUCCESS:
-                        yield from self._decode(answer)
+                        yield from self._decode(records)
                     offset = found
             except (OSError, FrameError) as error:
                 forget(address, self._cluster.access)
@@ -133,11 +139,11 @@ class Puller:
                     return
             fresh = True
 
-    def _answers(self, address: str, one: Range, offset: int) -> Iterator[Command]:
-        """Answers from an offset on, one behind the other.
+    def _answers(self, address: str, one: Range, offset: int) -> Iterator[tuple[Command, bytes | memoryview]]:
+        """Answers from an offset on, one behind the other, each with its records, which stay until the next.
 
-        A broker gives few messages at a time, so that a pull costs more than what it brings. Several are under way: as
-        long as each brings as many as the one before, it is known where the next begins. Where one brings more or
+        Apache's broker gives few messages at a time, so that a pull costs more than what it brings. Several are under
+        way: as long as each brings as many as it was asked for, it is known where the next begins. Where one brings
         less, those behind it were for nothing.
         """
         link = connect(address, self._cluster.access)
@@ -151,15 +157,16 @@ class Puller:
                     numbers = link.send(*(self._request(one, start, stride) for start in starts))
                     waiting.extend(zip(numbers, starts, strict=True))
                 number, start = waiting.popleft()
-                answer = link.answer(number)
+                answer, records = link.answer_in_place(number)
                 following = _following(answer)
                 if following is None or (waiting and waiting[0][1] != following):
                     link.ignore(number for number, _ in waiting)
                     waiting.clear()
                     stride, depth = 0, 1
                 elif self._wanted.is_all:
-                    stride, depth = max(following - start, 0), min(depth * 2, AHEAD_MAX)
-                yield answer
+                    stride = stride or _stride(following - start, len(records))
+                    depth = min(depth * 2, AHEAD_MAX, max(AHEAD_SIZE // (len(records) + 1), 2))
+                yield answer, records
         finally:
             if waiting:  # nobody will look at those answers
                 forget(address, self._cluster.access)
@@ -181,7 +188,7 @@ class Puller:
             "queueId": str(one.queue.queue_id),
             "queueOffset": str(offset),
             "maxMsgNums": str(min(one.end - offset, count or MESSAGES_MAX)),
-            "sysFlag": str(int(PullSysFlag.SUBSCRIPTION)),
+            "sysFlag": _SYS_FLAG,
             "commitOffset": "0",
             "suspendTimeoutMillis": "0",
             "subscription": self._wanted.expression,
@@ -226,9 +233,9 @@ class Puller:
         log.warning("%s", text)
         return following
 
-    def _decode(self, answer: Command) -> Iterator["pa.RecordBatch"]:
-        scanner = Scanner(answer.body)
-        while (found := self._rows.fill(scanner, len(answer.body))) == FULL:
+    def _decode(self, records: bytes | memoryview) -> Iterator["pa.RecordBatch"]:
+        scanner = Scanner(records)
+        while (found := self._rows.fill(scanner, len(records))) == FULL:
             yield self._rows.finish()
         if found != STOPPED:
             raise DataLossError(f"an answer of the broker is not made of records: {scanner.reason}")
@@ -248,6 +255,15 @@ _PULL_CODES: Final = frozenset(
         ResponseCode.PULL_OFFSET_MOVED,
     }
 )
+
+
+_SYS_FLAG: Final = str(int(PullSysFlag.SUBSCRIPTION | PullSysFlag.BULK))
+
+
+def _stride(count: int, size: int) -> int:
+    """How many messages to ask for after an answer with so many: a few less where messages of other sizes would not
+    fit in."""
+    return max(count * 3 // 4 if size > LARGE_ANSWER else count, 0)
 
 
 def _following(answer: Command) -> int | None:

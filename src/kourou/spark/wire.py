@@ -15,12 +15,15 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from kourou.protocol.command import Command
+from kourou.protocol.command import Command, size_error
 from kourou.protocol.errors import FrameError, KourouError
-from kourou.protocol.frame import Decoder, encode
+from kourou.protocol.frame import FRAME_SIZE_MAX, LENGTH_SIZE, encode, split
 from kourou.spark.errors import UnreachableError
 
-RECEIVE_SIZE: Final = 256 * 1024
+BUFFER_SIZE: Final = 320 * 1024
+"""Room for what a broker gives at a time; a larger frame gets more."""
+
+SMALL: Final = 4096
 LARGE: Final = 16 * 1024
 """A body from this size on goes to the system as it is, beside its header."""
 
@@ -70,6 +73,51 @@ def _pieces(command: Command) -> list[bytes]:
     return [(int.from_bytes(head[:4]) + len(body)).to_bytes(4) + head[4:], bytes(body)]
 
 
+class Intake:
+    """What comes in on a socket, frame by frame, through one buffer that stays in a processor's cache."""
+
+    def __init__(self, connection: socket.socket, peer: str) -> None:
+        self._socket = connection
+        self._peer = peer
+        self._view = memoryview(bytearray(BUFFER_SIZE))
+        self._begin = self._end = 0  # what is there and not taken yet
+
+    def frame(self) -> tuple[Command, memoryview]:
+        """The next one without its body, and that, where it lies until the next call. Raises OSError, FrameError."""
+        if self._begin > SMALL:
+            self._move_to_front(len(self._view))
+        size = int.from_bytes(self._first(LENGTH_SIZE), signed=True)
+        if not 4 <= size <= FRAME_SIZE_MAX:
+            raise size_error(size, FRAME_SIZE_MAX)
+        whole = self._first(LENGTH_SIZE + size)
+        self._begin += len(whole)
+        header_size = int.from_bytes(whole[5:8])  # the byte before it is the header's form
+        head = bytes(whole[LENGTH_SIZE : LENGTH_SIZE + 4 + header_size])
+        commands, _, _, error = split(len(head).to_bytes(LENGTH_SIZE) + head, FRAME_SIZE_MAX)
+        if error is not None:
+            raise error
+        return commands[0], whole[LENGTH_SIZE + 4 + header_size :]
+
+    def _first(self, count: int) -> memoryview:
+        """So many bytes, as soon as they are there. Hardly more are read, so that little has to be moved."""
+        if self._begin + count + LENGTH_SIZE > len(self._view):
+            self._move_to_front(max(count + LENGTH_SIZE, len(self._view)))
+        while self._end - self._begin < count:
+            until = max(self._begin + count + LENGTH_SIZE, self._end + SMALL)
+            got = self._socket.recv_into(self._view[self._end : until])
+            if not got:
+                raise ConnectionResetError(f"{self._peer} has closed the connection")
+            self._end += got
+        return self._view[self._begin : self._begin + count]
+
+    def _move_to_front(self, room: int) -> None:
+        rest = self._view[self._begin : self._end]
+        if room > len(self._view):
+            self._view = memoryview(bytearray(room))
+        self._view[: len(rest)] = rest
+        self._begin, self._end = 0, len(rest)
+
+
 class Link:
     """One connection. After an error it is of no use any more. Raises OSError, FrameError."""
 
@@ -88,7 +136,7 @@ class Link:
                 plain.close()
                 raise
         self._opaque = 0
-        self._decoder = Decoder()
+        self._intake = Intake(self._socket, address)
         self._early: dict[int, Command] = {}  # answers that nobody has waited for yet
         self._ignored: set[int] = set()
         self.broken = False
@@ -137,13 +185,30 @@ class Link:
 
     def answer(self, number: int) -> Command:
         """Wait for one answer."""
+        answer, body = self.answer_in_place(number)
+        answer.body = bytes(body)
+        return answer
+
+    def answer_in_place(self, number: int) -> tuple[Command, bytes | memoryview]:
+        """The same, with its body apart, where it lies until the next call."""
+        early = self._early.pop(number, None)
+        if early is not None:
+            return early, early.body
         try:
-            while (found := self._early.pop(number, None)) is None:
-                self._receive()
+            while True:
+                command, body = self._intake.frame()
+                if not command.is_response:  # the broker asking a consumer, and we are none
+                    continue
+                if command.opaque == number:
+                    return command, body
+                if command.opaque in self._ignored:
+                    self._ignored.remove(command.opaque)
+                else:
+                    command.body = bytes(body)
+                    self._early[command.opaque] = command
         except BaseException:
             self.close()
             raise
-        return found
 
     def ignore(self, numbers: Iterable[int]) -> None:
         """Nobody waits for these answers any more."""
@@ -158,21 +223,6 @@ class Link:
     def ask_all(self, commands: Sequence[Command]) -> list[Command]:
         """The same for many, which travel together."""
         return [self.answer(number) for number in self.send(*commands)]
-
-    def _receive(self) -> None:
-        """Take what is there: the answers that are whole by then."""
-        data = self._socket.recv(RECEIVE_SIZE)
-        if not data:
-            raise ConnectionResetError(f"{self.address} has closed the connection")
-        for command in self._decoder.feed(data):
-            if not command.is_response:  # the broker asking a consumer, and we are none
-                continue
-            if command.opaque in self._ignored:
-                self._ignored.remove(command.opaque)
-            else:
-                self._early[command.opaque] = command
-        if self._decoder.error is not None:
-            raise self._decoder.error
 
 
 # ── Connections of this process ─────────────────────────────────────────────────────────────────────────────────────

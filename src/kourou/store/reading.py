@@ -15,7 +15,7 @@ import errno
 import logging
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Final
 
@@ -26,6 +26,7 @@ from kourou.store.consume_queue_ext import ADDRESS_MAX, Unit
 from kourou.store.errors import StoreError
 from kourou.store.index import TAGS_KEY, Index
 from kourou.store.queues import Queues
+from kourou.store.settings import StoreSettings
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,8 @@ SCAN_ENTRIES_MIN: Final = 800
 
 TRUSTED_BYTES: Final = 64 * 1024**2
 """How much of what this process has written last is taken to be in memory still, as it was written."""
+
+_ANY_COUNT: Final = 2**31 - 1
 
 
 class GetStatus(Enum):
@@ -60,10 +63,19 @@ class ReadLimits:
     """How much one read returns. Records near the end of the log are in memory; older ones cost the disk."""
 
     memory_window: int = 8 * 1024**3  # bytes before the log's end that count as in memory
-    memory_count: int = 32  # maxTransferCountOnMessageInMemory
-    memory_size: int = 256 * 1024  # maxTransferBytesOnMessageInMemory
-    disk_count: int = 8  # maxTransferCountOnMessageInDisk
-    disk_size: int = 64 * 1024  # maxTransferBytesOnMessageInDisk
+    memory_count: int = 32
+    memory_size: int = 256 * 1024
+    disk_count: int = 8
+    disk_size: int = 64 * 1024
+
+    def adopt(self, settings: StoreSettings) -> None:
+        """What of it is configured for the store; whoever knows the machine's memory sets the window."""
+        self.memory_count, self.memory_size = settings.memory_read_count, settings.memory_read_size
+        self.disk_count, self.disk_size = settings.disk_read_count, settings.disk_read_size
+
+    def in_bulk(self) -> "ReadLimits":
+        """The sizes alone."""
+        return replace(self, memory_count=_ANY_COUNT, disk_count=_ANY_COUNT)
 
 
 @dataclass(slots=True)
@@ -103,7 +115,7 @@ class Reader:
         self._queues = queues
         self._index = index
         self._visible_end = visible_end
-        self._limits = limits or ReadLimits()
+        self.limits = limits or ReadLimits()
         self.written_from = 0  # from there on, this process has written the log
         self._checker: Scanner | None = None
         self._checked: memoryview | None = None  # the segment that it looks at
@@ -121,8 +133,11 @@ class Reader:
         accepts_unit: Callable[[Unit], bool] | None = None,
         accepts_record: Callable[[memoryview], bool] | None = None,
         max_size: int | None = None,
+        is_bulk: bool = False,
     ) -> GetResult:
         """Up to `max_count` records from `offset` on whose tags code is accepted, and whose record is.
+
+        In bulk, only the sizes limit how many they are, not the counts.
 
         If the queue has an extension, `accepts_unit` is asked, too; where a unit is lost, nobody is, and it passes.
         """
@@ -135,7 +150,8 @@ class Reader:
             return GetResult(status, next_offset, queue.start, queue.end)
         result = GetResult(GetStatus.NO_MATCHED_MESSAGE, offset, queue.start, queue.end)
         passes = self._entry_filter(queue, accepts, accepts_unit)
-        self._collect(queue, result, max_count, passes, accepts_record, max_size)
+        limits = self.limits.in_bulk() if is_bulk else self.limits
+        self._collect(queue, result, limits, max_count, passes, accepts_record, max_size)
         return result
 
     def _entry_filter(
@@ -169,6 +185,7 @@ class Reader:
         self,
         queue: ConsumeQueue,
         result: GetResult,
+        limits: ReadLimits,
         max_count: int,
         accepts: Callable[[int], bool] | None,
         accepts_record: Callable[[memoryview], bool] | None,
@@ -185,7 +202,7 @@ class Reader:
             return
         trusted = self._trusted_from()
         for physical, size, tags_code in ENTRY.iter_unpack(entries):
-            if result.records and self._is_full(result, physical, size, max_count, max_size):
+            if result.records and self._is_full(result, limits, physical, size, max_count, max_size):
                 break
             if size <= 0:
                 self._stop_at_damage(queue, result)
@@ -259,8 +276,10 @@ class Reader:
         self._checker.move(at, at + size)
         return self._checker.step() == Found.RECORD and self._checker.size == size
 
-    def _is_full(self, result: GetResult, physical: int, size: int, max_count: int, max_size: int | None) -> bool:
-        limits, count = self._limits, len(result.records)
+    def _is_full(
+        self, result: GetResult, limits: ReadLimits, physical: int, size: int, max_count: int, max_size: int | None
+    ) -> bool:
+        count = len(result.records)
         if count >= max_count or (max_size is not None and result.size + size > max_size):
             return True
         if self._log.end - physical > limits.memory_window:

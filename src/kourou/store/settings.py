@@ -35,6 +35,12 @@ class StoreSettings:
     # Limits.
     max_body_size: int = 4 * MIB  # maxMessageSize
 
+    # What one read of a queue returns at most, of recent messages and of those that may have to come from the disk.
+    memory_read_count: int = 32  # maxTransferCountOnMessageInMemory
+    memory_read_size: int = 256 * 1024  # maxTransferBytesOnMessageInMemory
+    disk_read_count: int = 8  # maxTransferCountOnMessageInDisk
+    disk_read_size: int = 64 * 1024  # maxTransferBytesOnMessageInDisk
+
     # Records.
     record_crc: bool = False  # enabledAppendPropCRC: a CRC over the whole record in each, not over the body alone
 

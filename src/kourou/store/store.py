@@ -93,6 +93,7 @@ class Store:
             else None
         )
         self.reader = Reader(self.log, self.queues, self.index, lambda: self.dispatched)
+        self.reader.limits.adopt(settings)
         self._cleaner = Cleaner(
             settings,
             disk,
@@ -582,7 +583,10 @@ class Store:
         return self._disk.space(self._paths.root)
 
     def reconfigure(self, settings: StoreSettings) -> None:
-        """Take over what can change while a store is open: intervals of flushing, times to wait, rules of retention."""
+        """Take over what can change while a store is open.
+
+        Intervals of flushing, times to wait, rules of retention, and how much a read returns.
+        """
         self._settings = replace(
             self._settings,
             sync_flush_timeout_ms=settings.sync_flush_timeout_ms,
@@ -595,6 +599,7 @@ class Store:
         )
         self._clock.settings = self._settings
         self._cleaner.retention.configure(settings)
+        self.reader.limits.adopt(settings)
 
     def remove_expired(self) -> None:
         """Remove expired segments now, whatever the hour (DELETE_EXPIRED_COMMITLOG)."""

@@ -3,7 +3,7 @@
 import errno
 
 import pytest
-from tests.unit.broker.asking import TOPIC, bodies_of, ok, request, send
+from tests.unit.broker.asking import TOPIC, bodies_of, ok, pull, request, send
 
 from kourou.protocol import bodies, conf_text
 from kourou.protocol.codes import RequestCode, ResponseCode
@@ -109,6 +109,19 @@ def test_limit_holds_from_now_on(world: SimulatedBroker) -> None:
     ok(client, update("sendThreadPoolQueueCapacity=5"))
     assert client.ask(send()).code == ResponseCode.SYSTEM_BUSY
     world.machine.puts.waiting = 0
+
+
+def test_pulls_bring_as_much_as_is_allowed_now(world: SimulatedBroker) -> None:
+    client = world.connect()
+    for _ in range(40):
+        ok(client, send())
+    one = len(ok(client, pull(max_msg_nums=1)).body)
+    assert len(ok(client, pull(max_msg_nums=100)).body) == 32 * one
+    ok(client, update("maxTransferCountOnMessageInMemory=36"))
+    assert len(ok(client, pull(max_msg_nums=100)).body) == 36 * one
+    ok(client, update(f"maxTransferBytesOnMessageInMemory={3 * one}"))
+    assert len(ok(client, pull(max_msg_nums=100)).body) == 3 * one
+    assert client.ask(update("maxTransferCountOnMessageInMemory=0")).code == ResponseCode.INVALID_PARAMETER
 
 
 def test_nothing_to_change(world: SimulatedBroker) -> None:

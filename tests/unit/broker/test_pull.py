@@ -75,6 +75,17 @@ def test_a_byte_limit(client: SimulatedClient) -> None:
     assert bodies(ok(client, pull(max_msg_bytes=1))) == [b"0"], "one in any case"
 
 
+def test_in_bulk_the_limit_in_bytes_alone_counts(client: SimulatedClient) -> None:
+    for number in range(5, 70):
+        ok(client, send(b"%d" % number))
+    assert len(bodies(ok(client, pull(max_msg_nums=1000)))) == 32
+    bulk = int(PullSysFlag.SUBSCRIPTION | PullSysFlag.BULK)
+    assert bodies(ok(client, pull(max_msg_nums=1000, sys_flag=bulk))) == [b"%d" % number for number in range(70)]
+    assert len(bodies(ok(client, pull(max_msg_nums=40, sys_flag=bulk)))) == 40
+    one = len(ok(client, pull(max_msg_nums=1)).body)
+    assert len(bodies(ok(client, pull(max_msg_nums=1000, max_msg_bytes=2 * one + 5, sys_flag=bulk)))) == 2
+
+
 def test_lite_pulls(client: SimulatedClient) -> None:
     command = pull()
     assert len(bodies(ok(client, Command(RequestCode.LITE_PULL_MESSAGE, ext=command.ext)))) == 5

@@ -259,6 +259,22 @@ def test_less_from_far_behind(store: Store) -> None:
     assert numbers(by_size.get("orders", 0, 0, 60)) == [0, 1, 2]
 
 
+def test_in_bulk_sizes_alone_count(store: Store) -> None:
+    places = send(store, *numbered(60))
+    size = len(get(store, 0, 1).records[0])
+    assert numbers(store.reader.get("orders", 0, 0, 1000, is_bulk=True)) == list(range(60))
+    assert numbers(store.reader.get("orders", 0, 7, 40, is_bulk=True)) == list(range(7, 47))
+    reader = limited(store, memory_window=store.log.end - places[30], memory_size=12 * size, disk_size=3 * size)
+    assert numbers(reader.get("orders", 0, 0, 60, is_bulk=True)) == [0, 1, 2]
+    assert len(reader.get("orders", 0, 40, 60, is_bulk=True).records) in (11, 12)
+
+
+def test_limits_are_those_of_the_settings(store: Store) -> None:
+    send(store, *numbered(60))
+    store.reconfigure(replace(SETTINGS, memory_read_count=40))
+    assert numbers(get(store, 0, 1000)) == list(range(40))
+
+
 def test_a_read_says_how_far_behind_it_is(store: Store) -> None:
     places = send(store, *numbered(10))
     assert get(store, 0, 3).behind == store.log.end - places[2]
