@@ -4,7 +4,9 @@ What is wrong with this installation must not keep Spark from finding other sour
 """
 
 try:
-    from kourou.spark.source import RocketmqSource as DefaultSource
+    import pyspark.sql.streaming.datasource  # noqa: F401 - since Spark 4.2
+
+    from kourou.spark.formats import RocketmqSource as DefaultSource
 except ImportError:  # without the extra kourou[spark], or beside a Spark that is too old
     pass
 else:

@@ -4,7 +4,7 @@ What is wrong with this installation must not keep Spark from finding other sour
 """
 
 try:
-    from kourou.spark.store_source import StoreSource as DefaultSource
+    from kourou.spark.formats import StoreSource as DefaultSource
 except ImportError:  # without the extra kourou[spark], or beside a Spark without Python data sources
     pass
 else:

@@ -11,10 +11,10 @@ from tests.interop.worlds import needed
 
 from kourou.spark import wire
 from kourou.spark.cluster import Cluster
+from kourou.spark.formats import StoreSource
 from kourou.spark.messages import Drafts
 from kourou.spark.pulling import Patience
 from kourou.spark.sending import Sender
-from kourou.spark.store_source import StoreSource
 
 from .brokers import ACCESS, create_topic, pull_all, send, wait_for
 from .test_sources import batch, offsets, read, source, stream

@@ -53,9 +53,13 @@ def test_small_queues_share_a_task_and_large_ones_are_cut() -> None:
     small = [Range(queue(number), 0, 100) for number in range(8)]
     assert len(make_tasks(small)) == 1
     large = [Range(queue(0), 0, 200_000)]
-    assert [task[0].size for task in make_tasks(large)] == [50_000] * 4
+    assert [task[0].size for task in make_tasks(large)] == [100_000] * 2
     assert len(make_tasks(small, tasks_min=4)) == 4
     assert make_tasks([Range(queue(0), 5, 5)]) == []
+    even = [Range(queue(number), 0, 18_750) for number in range(8)]
+    assert [sum(one.size for one in task) for task in make_tasks(even)] == [75_000, 75_000]
+    uneven = [Range(queue(number), 0, 40_000) for number in range(4)]
+    assert [sum(one.size for one in task) for task in make_tasks(uneven)] == [80_000, 80_000]
 
 
 @hypothesis_settings(deadline=None)

@@ -1,6 +1,8 @@
 """The data sources as Spark calls them, without a Spark: planning here, pickled to a task, read there."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,8 +29,8 @@ from kourou.spark import wire
 from kourou.spark.cluster import Cluster
 from kourou.spark.columns import COLUMNS, arrow_schema
 from kourou.spark.errors import DataLossError, OptionError
-from kourou.spark.source import RocketmqSource, StreamReader, commit_progress
-from kourou.spark.store_source import StoreSource
+from kourou.spark.formats import RocketmqSource, StoreSource
+from kourou.spark.source import StreamReader, commit_progress
 
 from .brokers import ACCESS, create_topic, pull_all, send
 
@@ -297,3 +299,14 @@ def test_retention_overtakes_the_reader(tmp_path: Path) -> None:
         with pytest.raises(DataLossError, match=rf"the first that is there is {kept}"):
             batch(source(broker, topics="old", startingOffsets=json.dumps(offsets("old", 0))))
         wire.close_all()
+
+
+def test_formats_are_found_without_importing_what_they_need() -> None:
+    """Spark looks for them in a new process for every streaming query, also for those of other formats."""
+    code = (
+        "import sys, pyspark_rocketmq, pyspark_rocketmq_store\n"
+        "print(pyspark_rocketmq.DefaultSource.name(), pyspark_rocketmq_store.DefaultSource.name())\n"
+        "print(*[name for name in sys.modules if name.startswith('kourou.') or name in ('msgspec', 'ssl')])"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.splitlines() == ["rocketmq rocketmq-store", "kourou._backend kourou._version kourou.spark kourou.spark.formats"]

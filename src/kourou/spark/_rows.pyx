@@ -4,6 +4,7 @@ A column is a `Column`: validity, offsets and data that grow as rows come. `fini
 them as long as the batch lives; nothing is copied again.
 """
 
+cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
@@ -74,6 +75,7 @@ cdef char *take_spare(Py_ssize_t need, Py_ssize_t *room) noexcept:
     return data
 
 
+@cython.final
 cdef class Block:
     """Memory that grows, and that Arrow may keep."""
 
@@ -127,6 +129,7 @@ cdef class Block:
         return 0
 
 
+@cython.final
 cdef class Column:
     """One column's buffers. `kind`: 4 and 8 are integers of that size, 1 is text or bytes, 2 a map."""
 
@@ -136,6 +139,9 @@ cdef class Column:
     cdef Column keys, values  # of a map
     cdef Py_ssize_t rows, nulls
     cdef Py_ssize_t data_needed, offsets_needed  # by the batch before this one
+    cdef unsigned char host[8]  # the last one that was put here, and its text
+    cdef char host_text[32]
+    cdef Py_ssize_t host_size
 
     def __init__(self, str name, int kind):
         self.name = name
@@ -303,7 +309,7 @@ cdef inline int put_hex(Column column, const unsigned char *host, Py_ssize_t siz
     return column.end_text()
 
 
-cdef inline int put_decimal(Block block, unsigned int value) except -1:
+cdef inline char *put_decimal(char *out, unsigned int value) noexcept:
     cdef char digits[10]
     cdef int n = 10
     while True:
@@ -312,24 +318,31 @@ cdef inline int put_decimal(Block block, unsigned int value) except -1:
         value //= 10
         if not value:
             break
-    return block.put(digits + n, 10 - n)
+    memcpy(out, digits + n, 10 - n)
+    return out + 10 - n
 
 
 cdef inline int put_host(Column column, const unsigned char *host) except -1:
-    """An IPv4 address and its port."""
-    cdef Block block = column.data
+    """An IPv4 address and its port. Neighbours often have the same."""
+    cdef char *out
     cdef int i
-    for i in range(4):
-        put_decimal(block, host[i])
-        block.more(1)[0] = c':' if i == 3 else c'.'
-    put_decimal(block, <unsigned int> layout._int32(host + 4))
-    return column.end_text()
+    if not column.host_size or memcmp(column.host, host, 8) != 0:
+        out = column.host_text
+        for i in range(4):
+            out = put_decimal(out, host[i])
+            out[0] = c':' if i == 3 else c'.'
+            out += 1
+        out = put_decimal(out, <unsigned int> layout._int32(host + 4))
+        memcpy(column.host, host, 8)
+        column.host_size = out - column.host_text
+    return column.put_text(column.host_text, column.host_size)
 
 
 cdef inline int64_t us(int64_t ms) noexcept nogil:
     return (MS_MAX if ms > MS_MAX else -MS_MAX if ms < -MS_MAX else ms) * 1000
 
 
+@cython.final
 cdef class CompiledRows:
     cdef readonly Py_ssize_t rows, size, skipped
     cdef Py_ssize_t rows_max, size_max

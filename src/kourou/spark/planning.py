@@ -13,8 +13,8 @@ import msgspec
 from kourou.protocol.message import MessageQueue
 from kourou.spark.positions import Offsets
 
-TASK_ROWS: Final = 50_000
-"""What a task takes on, unless told otherwise."""
+TASK_ROWS: Final = 100_000
+"""What a task takes on at most, unless told otherwise."""
 
 
 class Range(msgspec.Struct, frozen=True):
@@ -36,14 +36,15 @@ def make_tasks(ranges: list[Range], *, tasks_min: int | None = None, task_rows_m
     """The ranges, cut and packed. Every message is in exactly one task; a queue's own are in order."""
     ranges = sorted((one for one in ranges if one.size > 0), key=lambda one: (one.queue.broker_name, one.queue))
     total = sum(one.size for one in ranges)
-    target = task_rows_max or TASK_ROWS
+    limit = task_rows_max or TASK_ROWS
     if tasks_min:
-        target = max(min(target, total // tasks_min), 1)
+        limit = max(min(limit, total // tasks_min), 1)
+    target = math.ceil(total / math.ceil(total / limit)) if total else limit  # all of them about the same
     tasks: list[Task] = []
     task: list[Range] = []
     taken = 0
-    for piece in (piece for one in ranges for piece in _cut(one, target)):
-        if task and taken + piece.size > target:
+    for piece in (piece for one in ranges for piece in _cut(one, limit)):
+        if task and (taken >= target or taken + piece.size > limit):
             tasks.append(tuple(task))
             task, taken = [], 0
         task.append(piece)

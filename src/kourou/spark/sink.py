@@ -4,15 +4,17 @@ At least once: a task or batch that Spark repeats sends its messages again, with
 """
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
 
 from kourou.spark.cluster import Cluster
-from kourou.spark.messages import Drafts
+from kourou.spark.errors import OptionError
+from kourou.spark.messages import Drafts, check_columns
 from kourou.spark.options import Options
 from kourou.spark.pulling import Patience
 from kourou.spark.reading_settings import ACCESS_OPTIONS, read_access
@@ -107,3 +109,26 @@ class StreamSink(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """What was sent stays; the batch will be sent again, with the same keys."""
+
+
+# ── What a format is made of ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def batch_sink(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> BatchSink:
+    """Raises OptionError, UnreachableError."""
+    if overwrite:
+        raise OptionError('messages can be added to a topic, not replaced: .mode("append")')
+    return BatchSink(_checked(options, schema))
+
+
+def stream_sink(options: Mapping[str, str], schema: StructType) -> StreamSink:
+    """Raises OptionError, UnreachableError."""
+    return StreamSink(_checked(options, schema))
+
+
+def _checked(options: Mapping[str, str], schema: StructType) -> SinkSettings:
+    settings = sink_settings(Options(options, SINK_OPTIONS))
+    check_columns({field.name: field.dataType.simpleString() for field in schema.fields}, settings.topic)
+    if settings.topic is not None:
+        Cluster(settings.name_servers, settings.access, settings.retry_s).route(settings.topic)
+    return settings

@@ -9,15 +9,12 @@ The driver asks brokers for the ends of queues and plans ranges; tasks pull them
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from pyspark.sql.datasource import (
-    DataSource,
     DataSourceReader,
     DataSourceStreamReader,
-    DataSourceStreamWriter,
-    DataSourceWriter,
     EqualTo,
     Filter,
     GreaterThan,
@@ -41,7 +38,6 @@ from kourou.protocol.message import MessageQueue
 from kourou.spark.cluster import Cluster
 from kourou.spark.columns import check_types, ddl
 from kourou.spark.errors import DataLossError, OptionError
-from kourou.spark.messages import check_columns
 from kourou.spark.options import Options
 from kourou.spark.planning import Range, Task, admit, count_waiting, make_tasks
 from kourou.spark.positions import EARLIEST, LATEST, Offsets, from_nested, to_nested
@@ -49,13 +45,10 @@ from kourou.spark.pulling import Patience, Puller
 from kourou.spark.reading_settings import GROUP, READ_OPTIONS, Position, ReadSettings, read_settings
 from kourou.spark.rows import make_rows
 from kourou.spark.selection import EVER, Selection
-from kourou.spark.sink import SINK_OPTIONS, BatchSink, SinkSettings, StreamSink, sink_settings
 from kourou.spark.workers import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-FORMAT: Final = "rocketmq"
 
 
 class TaskPartition(InputPartition):
@@ -386,42 +379,23 @@ def commit_progress(end_offset: Mapping[str, Any], options: Mapping[str, str]) -
     Topics(settings).cluster.commit(from_nested(end_offset), settings.group)
 
 
-# ── The data source ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── What a format is made of ────────────────────────────────────────────────────────────────────────────────────────
 
 
-class RocketmqSource(DataSource):
-    """The data source that Spark finds by its name."""
+def schema(options: Mapping[str, str]) -> str:
+    """The columns of a read. Raises OptionError, as all of these do."""
+    return ddl(read_settings(Options(options, READ_OPTIONS), streaming=False).columns)
 
-    @classmethod
-    def name(cls) -> str:
-        return FORMAT
 
-    def _settings(self, schema: StructType, *, streaming: bool) -> ReadSettings:
-        settings = read_settings(Options(self.options, READ_OPTIONS), streaming=streaming)
-        columns = check_types((field.name, field.dataType.simpleString()) for field in schema.fields)
-        return msgspec.structs.replace(settings, columns=columns)
+def batch_reader(options: Mapping[str, str], schema: StructType) -> DataSourceReader:
+    settings = _with_columns(read_settings(Options(options, READ_OPTIONS), streaming=False), schema)
+    return NarrowingReader(settings) if settings.pushdown else BatchReader(settings)
 
-    def schema(self) -> str:
-        return ddl(read_settings(Options(self.options, READ_OPTIONS), streaming=False).columns)
 
-    def reader(self, schema: StructType) -> DataSourceReader:
-        settings = self._settings(schema, streaming=False)
-        return NarrowingReader(settings) if settings.pushdown else BatchReader(settings)
+def stream_reader(options: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
+    return StreamReader(_with_columns(read_settings(Options(options, READ_OPTIONS), streaming=True), schema))
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        return StreamReader(self._settings(schema, streaming=True))
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        if overwrite:
-            raise OptionError('messages can be added to a topic, not replaced: .mode("append")')
-        return BatchSink(self._sink(schema))
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, N802
-        return StreamSink(self._sink(schema))
-
-    def _sink(self, schema: StructType) -> SinkSettings:
-        settings = sink_settings(Options(self.options, SINK_OPTIONS))
-        check_columns({field.name: field.dataType.simpleString() for field in schema.fields}, settings.topic)
-        if settings.topic is not None:
-            Cluster(settings.name_servers, settings.access, settings.retry_s).route(settings.topic)
-        return settings
+def _with_columns(settings: ReadSettings, schema: StructType) -> ReadSettings:
+    columns = check_types((field.name, field.dataType.simpleString()) for field in schema.fields)
+    return msgspec.structs.replace(settings, columns=columns)

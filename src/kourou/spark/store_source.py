@@ -6,11 +6,11 @@ No broker is asked: the files may belong to one that runs, to one that is stoppe
 visible to every worker.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from kourou.spark.columns import check_types, chosen, ddl
@@ -24,8 +24,6 @@ from kourou.spark.workers import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-FORMAT: Final = "rocketmq-store"
 
 OPTIONS: Final = (
     "path",
@@ -118,20 +116,13 @@ class StoreReader(DataSourceReader):
         return scan(partition.value, rows)
 
 
-class StoreSource(DataSource):
-    """The data source that Spark finds by its name."""
+def schema(options: Mapping[str, str]) -> str:
+    """The columns of a read. Raises OptionError."""
+    return ddl(read_settings(Options(options, OPTIONS)).columns)
 
-    @classmethod
-    def name(cls) -> str:
-        return FORMAT
 
-    def _settings(self) -> StoreSettings:
-        return read_settings(Options(self.options, OPTIONS))
-
-    def schema(self) -> str:
-        return ddl(self._settings().columns)
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        settings = self._settings()
-        columns = check_types((field.name, field.dataType.simpleString()) for field in schema.fields)
-        return StoreReader(msgspec.structs.replace(settings, columns=columns))
+def batch_reader(options: Mapping[str, str], schema: StructType) -> DataSourceReader:
+    """Raises OptionError."""
+    settings = read_settings(Options(options, OPTIONS))
+    columns = check_types((field.name, field.dataType.simpleString()) for field in schema.fields)
+    return StoreReader(msgspec.structs.replace(settings, columns=columns))
