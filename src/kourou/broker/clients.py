@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from kourou.broker.events import Outbox, Peer, Tell
+from kourou.broker.settings import BrokerSettings
 from kourou.protocol import headers
 from kourou.protocol.bodies import ConsumerData, SubscriptionData
 from kourou.protocol.codes import CommandFlag, RequestCode
@@ -61,7 +62,8 @@ class ConsumerGroup:
 class Clients:
     """Everybody who has heart-beaten."""
 
-    def __init__(self, outbox: Outbox) -> None:
+    def __init__(self, settings: BrokerSettings, outbox: Outbox) -> None:
+        self._settings = settings
         self._outbox = outbox
         self.consumers: dict[str, ConsumerGroup] = {}
         self.producers: dict[str, dict[Peer, Client]] = {}
@@ -173,7 +175,7 @@ class Clients:
             self._notify(group)
 
     def _notify(self, group: ConsumerGroup) -> None:
-        if group.is_broadcasting:
+        if group.is_broadcasting or not self._settings.notify_members:
             return
         ext = headers.NotifyConsumerIdsChanged(consumer_group=group.name).encode()
         for peer in group.clients:

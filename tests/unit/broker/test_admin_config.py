@@ -5,9 +5,11 @@ import errno
 import pytest
 from tests.unit.broker.asking import TOPIC, bodies_of, ok, pull, request, send
 
-from kourou.protocol import bodies, conf_text
+from kourou.broker.settings import BrokerSettings
+from kourou.protocol import bodies, conf_text, headers
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command
+from kourou.protocol.record import decode_records
 from kourou.testing.broker import SimulatedBroker
 
 
@@ -122,6 +124,33 @@ def test_pulls_bring_as_much_as_is_allowed_now(world: SimulatedBroker) -> None:
     ok(client, update(f"maxTransferBytesOnMessageInMemory={3 * one}"))
     assert len(ok(client, pull(max_msg_nums=100)).body) == 3 * one
     assert client.ask(update("maxTransferCountOnMessageInMemory=0")).code == ResponseCode.INVALID_PARAMETER
+
+
+def test_queries_bring_as_many_as_is_allowed_now(world: SimulatedBroker) -> None:
+    client = world.connect()
+    for _ in range(70):
+        ok(client, send(properties={"KEYS": "k", "UNIQ_KEY": "u"}))
+
+    def found(key: str, *, unique: bool) -> int:
+        header = headers.QueryMessage(
+            topic=TOPIC, key=key, max_num=100, begin_timestamp=0, end_timestamp=2**62, unique_key=unique
+        )
+        return len(decode_records(bytes(ok(client, request(RequestCode.QUERY_MESSAGE, header)).body)))
+
+    assert (found("k", unique=False), found("u", unique=True)) == (64, 32)
+    ok(client, update("maxMsgsNumBatch=66\ndefaultQueryMaxNum=3"))
+    assert (found("k", unique=False), found("u", unique=True)) == (66, 3)
+    ok(client, update("maxMsgsNumBatch=2"))
+    assert (found("k", unique=False), found("u", unique=True)) == (2, 2)
+
+
+def test_operator_may_fix_more_properties() -> None:
+    world = SimulatedBroker(settings=BrokerSettings(unchangeable="brokerPermission; fileReservedTime"))
+    client = world.connect()
+    for text in ("brokerPermission=4", "fileReservedTime=1", "configBlackList="):
+        answer = client.ask(update(text))
+        assert (answer.code, answer.remark) == (16, "Can not update config in black list.")
+    ok(client, update("autoCreateTopicEnable=false"))
 
 
 def test_nothing_to_change(world: SimulatedBroker) -> None:
