@@ -108,6 +108,12 @@ def _name(text: str) -> str:
     return text
 
 
+def _one_folder(text: str) -> str:
+    if "," in text:
+        raise ValueError("one folder is expected")
+    return text
+
+
 def _choice(kind: type[Role] | type[FlushMode]) -> Callable[[str], Any]:
     def read(text: str) -> Any:
         try:
@@ -240,7 +246,7 @@ ACTED_ON: Final[dict[str, _Place]] = {
     "bindAddress": _Place("process", "bind_address", str),
     "namesrvAddr": _Place("process", "name_servers", str),
     "storePathRootDir": _Place("process", "store_root", str),
-    "storePathCommitLog": _Place("process", "commit_log", str),
+    "storePathCommitLog": _Place("process", "commit_log", _one_folder),
     "serverChannelMaxIdleTimeSeconds": _Place("process", "idle_seconds", _NATURAL),
     "metricsExporterType": _Place("process", "metrics_type", str),
     "metricsPromExporterPort": _Place("process", "metrics_port", _PORT),
@@ -313,6 +319,12 @@ UNKEPT: Final[dict[str, tuple[Callable[[str], bool], str]]] = {
     "enableDLegerCommitLog": (_flag, _NO_REPLICAS),
     "enableControllerMode": (_flag, _NO_REPLICAS),
     "storeType": (lambda text: text != "default", "the store has one kind of files, `default`"),
+    "configManagerVersion": (
+        lambda text: text != "v1",
+        "topics, groups and offsets are kept in one kind of files, `v1`",
+    ),
+    "messageStorePlugIn": (bool, "plug-ins of the store are not in this version, nor is what they keep elsewhere"),
+    "readOnlyCommitLogStorePaths": (bool, "a log in several folders is not in this version"),
 }
 """Values that promise what would not be kept: which they are, and why."""
 

@@ -30,6 +30,9 @@ TLS_KEYS = frozenset(
 """The TLS properties that mean something here."""
 
 
+_UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+
+
 class ConfError(KourouError):
     """A configuration that can't be used: the message names file, key and remedy."""
 
@@ -37,13 +40,26 @@ class ConfError(KourouError):
 def read_conf(path: Path) -> dict[str, str]:
     """The properties of a file. Raises ConfError."""
     try:
-        return conf_text.loads(path.read_text(encoding="utf-8"))
+        return conf_text.loads(_text(path.read_bytes()))
     except OSError as error:
         raise ConfError(f"{path} can't be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise ConfError(f"{path} is not UTF-8 text: {error}") from None
     except KourouError as error:
         raise ConfError(f"{path}: {error}") from None
+
+
+def _text(data: bytes) -> str:
+    """UTF-8, or else Latin-1, as Java reads it. Raises UnicodeDecodeError for what can't be either.
+
+    Comments in another encoding, beside settings in ASCII, are common.
+    """
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        if data.startswith(_UTF_16_MARKS) or b"\0" in data:
+            raise
+        return data.decode("latin-1")
 
 
 def parse_assignments(assignments: list[str]) -> dict[str, str]:

@@ -46,6 +46,9 @@ def test_master_has_the_id_of_masters() -> None:
         ("enableDLegerCommitLog", "true"),
         ("enableControllerMode", "true"),
         ("storeType", "defaultRocksDB"),
+        ("configManagerVersion", "v2"),
+        ("messageStorePlugIn", "org.apache.rocketmq.tieredstore.TieredMessageStore"),
+        ("readOnlyCommitLogStorePaths", "/old"),
     ],
 )
 def test_promises_that_would_not_be_kept_are_refused(key: str, text: str) -> None:
@@ -75,6 +78,7 @@ def test_properties_of_access_control_are_known_and_shown_only_if_given() -> Non
         ("deleteWhen", "99", "deleteWhen=99: hours from 00 to 23 are expected, separated by semicolons"),
         ("fileReservedTime", "long", "fileReservedTime=long: a whole number is expected"),
         ("aclEnable", "perhaps", "aclEnable=perhaps: true or false is expected"),
+        ("storePathCommitLog", "/a,/b", "storePathCommitLog=/a,/b: one folder is expected"),
         ("inSyncReplicas", "many", "inSyncReplicas=many: a whole number is expected"),
     ],
 )
