@@ -202,6 +202,7 @@ ACTED_ON: Final[dict[str, _Place]] = {
         enabledAppendPropCRC="record_crc",
         cleanFileForciblyEnable="force_clean_enabled",
         checkCRCOnRecover="check_crc",
+        readUnCommitted="read_unsafe",
     ),
     **_numbers(
         "store",
@@ -220,6 +221,7 @@ ACTED_ON: Final[dict[str, _Place]] = {
         maxTransferBytesOnMessageInMemory="memory_read_size",
         maxTransferCountOnMessageInDisk="disk_read_count",
         maxTransferBytesOnMessageInDisk="disk_read_size",
+        maxFilterMessageSize="filter_read_size",
     ),
     **_numbers(
         "store",
@@ -299,6 +301,8 @@ HOT: Final = frozenset(
         "maxTransferBytesOnMessageInMemory",
         "maxTransferCountOnMessageInDisk",
         "maxTransferBytesOnMessageInDisk",
+        "maxFilterMessageSize",
+        "readUnCommitted",
     )
 )
 """Properties with a meaning that a request may change while the broker runs."""
