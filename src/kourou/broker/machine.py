@@ -57,6 +57,7 @@ from kourou.broker.registration import Registration
 from kourou.broker.replies import Replies
 from kourou.broker.retry import Retry
 from kourou.broker.send import Send
+from kourou.broker.slow_readers import SlowReaders
 from kourou.broker.stats import Stats
 from kourou.broker.topics import Topics
 from kourou.protocol.codes import CommandFlag, RequestCode, ResponseCode
@@ -142,6 +143,7 @@ class Broker:
         self.members = Members(settings, store, self.topics, self.groups, self.clients, self.offsets, self.locks)
         self.queries = Queries(settings, store, self.outbox)
         self.registration = Registration(settings, self.topics, self.outbox)
+        self.slow_readers = SlowReaders(settings, store, self.groups, self.clients, self.offsets, now_ms)
 
         if not store.report.clean:
             self.offsets.keep_within(self._end_of)
@@ -346,6 +348,7 @@ class Broker:
     def _do_chores(self, now_ms: int) -> None:
         self.pull.polls.expire(now_ms)
         self.stats.step(now_ms)
+        self.slow_readers.step(now_ms)
         for token in self.store.late(now_ms):
             self.puts.now_late(token)
         self.keeping.give_up_waiting(now_ms)

@@ -67,6 +67,8 @@ class BrokerSettings:
     lite_pull: bool = True  # litePullMessageEnable
     reject_pull_consumers: bool = False  # rejectPullConsumerEnable
     server_side_reset: bool = True  # useServerSideResetOffset
+    disable_slow_readers: bool = False  # disableConsumeIfConsumerReadSlowly
+    slow_reader_bytes: int = 16 * 1024**3  # consumerFallbehindThreshold
     memory_ratio: int = 40  # accessMessageInMemoryMaxRatio: percent of the memory that recent messages may take
 
     # Looking up.
