@@ -42,6 +42,12 @@ class ProcessSettings:
     metrics_port: int = 5557  # metricsPromExporterPort, when metricsExporterType is PROM
     metrics_host: str = ""  # metricsPromExporterHost
     metrics_type: str = "DISABLE"  # metricsExporterType
+    metrics_label: str = ""  # metricsLabel: `name:value,name:value`, which all figures bear
+    request_metrics: bool = True  # enableRequestMetrics
+    connection_metrics: bool = True  # enableConnectionMetrics
+    lag_metrics: bool = True  # enableLagAndDlqMetrics
+    stats_metrics: bool = True  # enableStatsMetrics
+    store_metrics: bool = True  # enableMessageStoreMetrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +114,19 @@ def _name(text: str) -> str:
     return text
 
 
+def _exporter(text: str) -> str:
+    word = EXPORTERS[int(text)] if text in ("0", "1", "2", "3") else text.upper()
+    if word not in EXPORTERS:
+        raise ValueError(f"one of {', '.join(EXPORTERS)} is expected")
+    return word
+
+
+def _labels(text: str) -> str:
+    if any(word.count(":") != 1 or word.startswith(":") for word in text.split(",") if word):
+        raise ValueError("labels such as name:value,name:value are expected")
+    return text
+
+
 def _one_folder(text: str) -> str:
     if "," in text:
         raise ValueError("one folder is expected")
@@ -123,6 +142,9 @@ def _choice(kind: type[Role] | type[FlushMode]) -> Callable[[str], Any]:
 
     return read
 
+
+EXPORTERS: Final = ("DISABLE", "OTLP_GRPC", "PROM", "LOG")
+"""Apache's exporters of metrics; a file may have their numbers. PROM alone is here."""
 
 _PORT = _whole(0, 65535)
 _NATURAL = _whole(0, 2**31 - 1)
@@ -252,9 +274,18 @@ ACTED_ON: Final[dict[str, _Place]] = {
     "storePathRootDir": _Place("process", "store_root", str),
     "storePathCommitLog": _Place("process", "commit_log", _one_folder),
     "serverChannelMaxIdleTimeSeconds": _Place("process", "idle_seconds", _NATURAL),
-    "metricsExporterType": _Place("process", "metrics_type", str),
+    "metricsExporterType": _Place("process", "metrics_type", _exporter),
     "metricsPromExporterPort": _Place("process", "metrics_port", _PORT),
     "metricsPromExporterHost": _Place("process", "metrics_host", str),
+    "metricsLabel": _Place("process", "metrics_label", _labels),
+    **_flags(
+        "process",
+        enableRequestMetrics="request_metrics",
+        enableConnectionMetrics="connection_metrics",
+        enableLagAndDlqMetrics="lag_metrics",
+        enableStatsMetrics="stats_metrics",
+        enableMessageStoreMetrics="store_metrics",
+    ),
 }
 """Property to where its value goes."""
 

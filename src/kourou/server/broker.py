@@ -191,7 +191,9 @@ class BrokerProcess:
 
     async def _serve_metrics(self) -> None:
         process = self._configuration.process
-        if process.metrics_type.upper() != "PROM":
+        if process.metrics_type not in ("PROM", "DISABLE"):
+            log.warning("metricsExporterType=%s is not in this version, only PROM is: no metrics", process.metrics_type)
+        if process.metrics_type != "PROM":
             return
         from kourou.server.metrics import MetricsServer  # its library takes a while to import
 

@@ -64,6 +64,11 @@ def test_promises_of_nothing_are_fine(key: str, text: str) -> None:
     assert to_properties(configure(DEFAULTS, {key: text}))[key] == text
 
 
+@pytest.mark.parametrize(("text", "wanted"), [("PROM", "PROM"), ("2", "PROM"), ("prom", "PROM"), ("3", "LOG")])
+def test_exporters_have_names_and_numbers(text: str, wanted: str) -> None:
+    assert to_properties(configure(DEFAULTS, {"metricsExporterType": text}))["metricsExporterType"] == wanted
+
+
 def test_properties_of_access_control_are_known_and_shown_only_if_given() -> None:
     assert "authenticationEnabled" not in to_properties(DEFAULTS)
     given = {"initAuthenticationUser": "x", "nonsense": "1"}
@@ -79,6 +84,8 @@ def test_properties_of_access_control_are_known_and_shown_only_if_given() -> Non
         ("fileReservedTime", "long", "fileReservedTime=long: a whole number is expected"),
         ("aclEnable", "perhaps", "aclEnable=perhaps: true or false is expected"),
         ("storePathCommitLog", "/a,/b", "storePathCommitLog=/a,/b: one folder is expected"),
+        ("metricsExporterType", "4", "metricsExporterType=4: one of DISABLE, OTLP_GRPC, PROM, LOG is expected"),
+        ("metricsLabel", "a:b:c", "metricsLabel=a:b:c: labels such as name:value,name:value are expected"),
         ("inSyncReplicas", "many", "inSyncReplicas=many: a whole number is expected"),
     ],
 )
