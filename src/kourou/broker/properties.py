@@ -36,6 +36,8 @@ class ProcessSettings:
 
     bind_address: str = ""  # bindAddress
     name_servers: str = ""  # namesrvAddr: `host:port;host:port`
+    name_servers_by_lookup: bool = False  # fetchNameSrvAddrByDnsLookup: each address behind such a name is one
+    name_servers_in_tls: bool = False  # useTLS
     store_root: str = ""  # storePathRootDir
     commit_log: str = ""  # storePathCommitLog
     idle_seconds: int = 120  # serverChannelMaxIdleTimeSeconds
@@ -280,6 +282,8 @@ ACTED_ON: Final[dict[str, _Place]] = {
     "metricsLabel": _Place("process", "metrics_label", _labels),
     **_flags(
         "process",
+        fetchNameSrvAddrByDnsLookup="name_servers_by_lookup",
+        useTLS="name_servers_in_tls",
         enableRequestMetrics="request_metrics",
         enableConnectionMetrics="connection_metrics",
         enableLagAndDlqMetrics="lag_metrics",

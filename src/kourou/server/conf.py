@@ -106,6 +106,25 @@ def tls_settings(properties: Mapping[str, str]) -> TlsSettings:
     return settings
 
 
+def client_tls_settings(properties: Mapping[str, str]) -> TlsSettings:
+    """TLS of connections that a server opens, from the same places. Raises ConfError."""
+    merged = {**_tls_file(properties), **properties}
+    verify = _flag(merged, "tls.client.authServer", default=False)
+    settings = TlsSettings(
+        test_mode=_flag(merged, "tls.test.mode.enable", default=not verify and "tls.client.certPath" not in merged),
+        cert_path=merged.get("tls.client.certPath"),
+        key_path=merged.get("tls.client.keyPath"),
+        key_password=merged.get("tls.client.keyPassword"),
+        verify_peer=verify,
+        trust_path=merged.get("tls.client.trustCertPath"),
+    )
+    try:
+        _ = settings.client_context
+    except (OSError, ValueError) as error:
+        raise ConfError(f"TLS to name servers is not possible: {error}") from None
+    return settings
+
+
 def _tls_file(properties: Mapping[str, str]) -> dict[str, str]:
     named = properties.get("tls.config.file")
     path = Path(named or TLS_CONFIG_FILE)

@@ -27,6 +27,9 @@ def test_properties_find_their_places() -> None:
     assert found.store.flush_mode is FlushMode.SYNC
     assert found.process.name_servers == "a:1"
     assert to_properties(found)["maxMessageSize"] == "1024"
+    process = configure(DEFAULTS, {"useTLS": "true", "fetchNameSrvAddrByDnsLookup": "true"}).process
+    assert process.name_servers_in_tls
+    assert process.name_servers_by_lookup
 
 
 def test_master_has_the_id_of_masters() -> None:
