@@ -348,6 +348,7 @@ class Broker:
     def _do_chores(self, now_ms: int) -> None:
         self.pull.polls.expire(now_ms)
         self.stats.step(now_ms)
+        self.clients.step(now_ms)
         self.slow_readers.step(now_ms)
         for token in self.store.late(now_ms):
             self.puts.now_late(token)

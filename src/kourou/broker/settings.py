@@ -50,6 +50,7 @@ class BrokerSettings:
     mixed_topics: bool = False  # enableMixedMessageType: topics may be of the type MIXED
     delete_retry_topics: bool = True  # clearRetryTopicWhenDeleteTopic: those of groups that pop
     create_system_groups: bool = True  # enableCreateSysGroup, where other groups are not made either
+    notify_at_once: bool = True  # realTimeNotifyConsumerChange; otherwise every 15 seconds
     notify_members: bool = True  # notifyConsumerIdsChangedEnable: groups are told when their members change
 
     # Sending.
@@ -82,6 +83,7 @@ class BrokerSettings:
     # Chores.
     register_interval_ms: int = 30_000  # registerNameServerPeriod
     register_timeout_ms: int = 24_000  # registerBrokerTimeoutMills
+    register_compressed: bool = False  # compressedRegister
     offsets_interval_ms: int = 5_000  # flushConsumerOffsetInterval
     delay_offsets_interval_ms: int = 10_000  # flushDelayOffsetInterval
     lock_time_ms: int = 60_000  # rocketmq.broker.rebalance.lockMaxLiveTime

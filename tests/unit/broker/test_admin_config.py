@@ -9,6 +9,7 @@ from kourou.broker.settings import BrokerSettings
 from kourou.protocol import bodies, conf_text, headers
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command
+from kourou.protocol.hashes import crc32
 from kourou.protocol.record import decode_records
 from kourou.testing.broker import SimulatedBroker
 
@@ -169,6 +170,22 @@ def test_name_servers_learn_of_another_permission(world: SimulatedBroker) -> Non
     assert wrapper.topic_config_table.keys() == world.machine.topics.table.keys()
     assert wrapper.topic_config_table[TOPIC].perm == 4
     assert wrapper.data_version != version
+
+
+def test_name_servers_are_told_in_few_bytes(world: SimulatedBroker) -> None:
+    world.machine.registration.is_on = True
+    client = world.connect()
+    ok(client, update("compressedRegister=true"))
+    ok(client, send())
+    world.tick(60_000)
+    command = world.announced[-1]
+    header = headers.RegisterBroker.decode(command.ext)
+    assert header.compressed
+    assert header.body_crc32 == crc32(command.body) & 0x7FFFFFFF
+    wrapper = bodies.RegisterBrokerBody.decompress(command.body, command.version).topic_config_serialize_wrapper
+    assert wrapper.topic_config_table.keys() == world.machine.topics.table.keys()
+    assert wrapper.topic_config_table[TOPIC] == world.machine.topics.table[TOPIC]
+    assert wrapper.data_version == world.machine.topics.version
 
 
 # ── Housekeeping ────────────────────────────────────────────────────────────────────────────────────────────────────

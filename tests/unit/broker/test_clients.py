@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from tests.unit.broker.asking import ok, request
 
-from kourou.broker.clients import BROADCASTING, Client, Clients
+from kourou.broker.clients import BROADCASTING, LATE_NOTICE_MS, Client, Clients
 from kourou.broker.events import Outbox, Peer, Tell
 from kourou.broker.settings import BrokerSettings
 from kourou.protocol.bodies import ConsumerData, SubscriptionData
@@ -119,6 +119,23 @@ def test_a_broker_that_gives_no_notice_gives_none(door: Door) -> None:
     peer = door.peer()
     assert door.beat(peer, "b") == []
     door.clients.gone(peer)
+    assert door.told() == []
+
+
+def test_notice_may_wait_for_more_changes(door: Door) -> None:
+    door.settings.notify_at_once = False
+    door.clients.step(100_000)
+    peers = [door.peer(), door.peer(), door.peer()]
+    for peer, name in zip(peers, "abc", strict=True):
+        assert door.beat(peer, name) == []
+    door.clients.step(100_000)
+    assert door.told() == peers
+    door.clients.gone(peers.pop())
+    door.clients.step(100_000 + LATE_NOTICE_MS - 1)
+    assert door.told() == []
+    door.clients.step(100_000 + LATE_NOTICE_MS)
+    assert door.told() == peers
+    door.clients.step(200_000)
     assert door.told() == []
 
 
