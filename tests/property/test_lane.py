@@ -32,6 +32,8 @@ CHANGES = (
     b"slaveReadEnable=true",
     b"slaveReadEnable=false",
     b"maxTransferCountOnMessageInMemory=2",
+    b"maxFilterMessageSize=40",
+    b"maxFilterMessageSize=16000",
     b"maxTransferCountOnMessageInMemory=100\nmaxTransferBytesOnMessageInMemory=1000",
 )
 BULK = int(PullSysFlag.BULK)

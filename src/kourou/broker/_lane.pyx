@@ -47,7 +47,6 @@ from kourou.protocol.properties import PROPERTIES_SIZE_MAX, Property
 from kourou.protocol.record import FILLER_SIZE_MIN, MAGIC_V1, RECORD_CRC_SIZE, RECORD_SIZE_MIN
 from kourou.store.errors import StoreError
 from kourou.store.consume_queue_ext import ADDRESS_MAX
-from kourou.store.reading import SCAN_ENTRIES_MIN
 
 cdef extern from "Python.h":
     object PyMemoryView_FromMemory(char* memory, Py_ssize_t size, int flags)
@@ -137,7 +136,6 @@ cdef int _FILLER_SIZE = FILLER_SIZE_MIN
 cdef int _CRC_ROOM = RECORD_CRC_SIZE + 1
 cdef int _PROPERTIES_MAX = PROPERTIES_SIZE_MAX
 cdef int _FRAME_MAX = FRAME_SIZE_MAX
-cdef int _SCAN_MIN = SCAN_ENTRIES_MIN
 cdef int _READ = READ
 cdef int64_t _ADDRESS_MAX = ADDRESS_MAX
 cdef int64_t INT32_LOW = -2147483648, INT32_HIGH = 2147483647
@@ -602,7 +600,7 @@ cdef class FastLane:
     cdef uint8_t* _scratch
     cdef bint _looked_at_log  # the next three are up to date
     cdef long long _log_start, _trusted
-    cdef long long _window, _memory_count, _memory_size, _disk_count, _disk_size
+    cdef long long _window, _memory_count, _memory_size, _disk_count, _disk_size, _scan_count
     cdef long long _file_size, _segment_start
     cdef const unsigned char[::1] _segment
     cdef list _buffers  # keep the mapped memory that pieces point into
@@ -1236,6 +1234,7 @@ cdef class FastLane:
         self._memory_size = limits.memory_size
         self._disk_count = limits.disk_count
         self._disk_size = limits.disk_size
+        self._scan_count = limits.scan_count
         self._looked_at_log = True
 
     cdef long long _collect(
@@ -1260,7 +1259,7 @@ cdef class FastLane:
         cdef int32_t size
         self._piece_count = 0
         try:
-            entries = queue.entries(offset, max(max_count, _SCAN_MIN))
+            entries = queue.entries(offset, max(max_count, self._scan_count))
         except OSError:
             return -1
         count = len(entries) // 20

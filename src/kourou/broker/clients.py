@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from kourou.broker.events import Outbox, Peer, Tell
+from kourou.broker.settings import BrokerSettings
 from kourou.protocol import headers
 from kourou.protocol.bodies import ConsumerData, SubscriptionData
 from kourou.protocol.codes import CommandFlag, RequestCode
@@ -21,6 +22,7 @@ from kourou.protocol.names import shown
 log = logging.getLogger(__name__)
 
 BROADCASTING = "BROADCASTING"
+LATE_NOTICE_MS = 15_000
 _ONE_WAY = int(CommandFlag.ONE_WAY)
 
 
@@ -61,12 +63,15 @@ class ConsumerGroup:
 class Clients:
     """Everybody who has heart-beaten."""
 
-    def __init__(self, outbox: Outbox) -> None:
+    def __init__(self, settings: BrokerSettings, outbox: Outbox) -> None:
+        self._settings = settings
         self._outbox = outbox
         self.consumers: dict[str, ConsumerGroup] = {}
         self.producers: dict[str, dict[Peer, Client]] = {}
         self.by_id: dict[str, Client] = {}  # the producers, for replies
         self._fingerprints: dict[str, int] = {}  # of a group's last heartbeat
+        self._to_notify: set[str] = set()  # groups that have changed and are told later
+        self._notify_ms = 0
 
     # ── Consumers ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -173,8 +178,23 @@ class Clients:
             self._notify(group)
 
     def _notify(self, group: ConsumerGroup) -> None:
-        if group.is_broadcasting:
+        if group.is_broadcasting or not self._settings.notify_members:
             return
+        if not self._settings.notify_at_once:
+            self._to_notify.add(group.name)
+            return
+        self._tell(group)
+
+    def step(self, now_ms: int) -> None:
+        """Tell those groups that were not told at once; of many changes, they hear once."""
+        if self._to_notify and now_ms >= self._notify_ms:
+            self._notify_ms = now_ms + LATE_NOTICE_MS
+            for name in self._to_notify:
+                if (group := self.consumers.get(name)) is not None:
+                    self._tell(group)
+            self._to_notify.clear()
+
+    def _tell(self, group: ConsumerGroup) -> None:
         ext = headers.NotifyConsumerIdsChanged(consumer_group=group.name).encode()
         for peer in group.clients:
             command = Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, flag=_ONE_WAY, ext=ext)

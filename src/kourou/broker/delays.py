@@ -32,6 +32,7 @@ from struct import Struct
 from kourou.broker.events import Refused
 from kourou.broker.names import HALF_TOPIC, SCHEDULE_TOPIC
 from kourou.broker.putting import Puts
+from kourou.broker.settings import BrokerSettings, Role
 from kourou.broker.stats import Stats
 from kourou.protocol.bodies import DataVersion, DelayOffsetSerializeWrapper
 from kourou.protocol.codes import ResponseCode
@@ -100,15 +101,14 @@ class Delays:
 
     def __init__(
         self,
+        settings: BrokerSettings,
         store: Store,
         puts: Puts,
         stats: Stats,
         kept: DelayOffsets | None,
         touch: Callable[[], None],
-        *,
-        is_on: bool,
     ) -> None:
-        """`touch` is called after each change, so that it is kept. `is_on`: a slave's are not, its master delivers.
+        """`touch` is called after each change, so that it is kept.
 
         Raises StoreError.
         """
@@ -116,7 +116,8 @@ class Delays:
         self._puts = puts
         self._stats = stats
         self._touch = touch
-        self._is_on = is_on
+        self._settings = settings
+        self._is_on = settings.role is not Role.SLAVE  # a slave's master delivers
         self._not_before_ms = 0
         self._problem: str | None = None
         self._spoken_for = 0  # what the file says last
@@ -128,7 +129,7 @@ class Delays:
             for queue_id in sorted(queue_ids)
             for offset in (self._within(queue_id, offsets.get(queue_id + 1, 0)),)
         }
-        if is_on:
+        if self._is_on:
             spoken_for = 0 if kept is None else kept.delivered_to  # None: it is a Java broker's, and so are the copies
             if spoken_for is not None:
                 self._find_copies(spoken_for)
@@ -343,7 +344,8 @@ class Delays:
         except StoreError as error:
             self._pause(str(error), now_ms)
             return False
-        self._stats.put(topic, 1, stored.size)
+        if self._settings.count_delayed:
+            self._stats.put(topic, 1, stored.size)
         if self._problem is not None:
             self._problem = None
             log.warning("delayed messages are delivered again")

@@ -43,9 +43,12 @@ class Groups:
     def find(self, group: str, now_ms: int) -> SubscriptionGroupConfig | None:
         """A group's settings; made if that is allowed."""
         found = self.table.get(group)
-        if found is None and (self._settings.auto_create_groups or group.startswith(names.SYSTEM_GROUP_PREFIX)):
+        if found is None and (self._settings.auto_create_groups or self._is_made_anyway(group)):
             found = self._create(group, now_ms)
         return found
+
+    def _is_made_anyway(self, group: str) -> bool:
+        return self._settings.create_system_groups and group.startswith(names.SYSTEM_GROUP_PREFIX)
 
     def _create(self, group: str, now_ms: int) -> SubscriptionGroupConfig | None:
         if names.group_fault(group) is not None:

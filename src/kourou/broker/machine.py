@@ -57,7 +57,7 @@ from kourou.broker.registration import Registration
 from kourou.broker.replies import Replies
 from kourou.broker.retry import Retry
 from kourou.broker.send import Send
-from kourou.broker.settings import Role
+from kourou.broker.slow_readers import SlowReaders
 from kourou.broker.stats import Stats
 from kourou.broker.topics import Topics
 from kourou.protocol.codes import CommandFlag, RequestCode, ResponseCode
@@ -120,21 +120,14 @@ class Broker:
 
         self.stats = Stats(self.topics.is_system, now_ms, local_day)
         self.locks = QueueLocks(settings.lock_time_ms)
-        self.clients = Clients(self.outbox)
+        self.clients = Clients(settings, self.outbox)
         self.puts = Puts(store, store_settings, self.outbox, settings)
         self.send = Send(
             settings, self.topics, self.groups, self.puts, self.locks, self.stats, store_host, unique_id, chance
         )
         delays_file = store.metadata(DELAY_OFFSETS)
         keep.add(DELAYS, delays_file, lambda: self.delays.wrapper(), settings.delay_offsets_interval_ms)
-        self.delays = Delays(
-            store,
-            self.puts,
-            self.stats,
-            delays_file.load(),
-            lambda: keep.touch(DELAYS),
-            is_on=settings.role is not Role.SLAVE,
-        )
+        self.delays = Delays(settings, store, self.puts, self.stats, delays_file.load(), lambda: keep.touch(DELAYS))
         self.retry = Retry(settings, store.reader, self.topics, self.groups, self.puts, self.stats, chance)
         self.replies = Replies(settings, self.clients, self.send, self.puts, self.stats, self.outbox)
         self.pull = Pull(
@@ -148,8 +141,9 @@ class Broker:
             self.outbox,
         )
         self.members = Members(settings, store, self.topics, self.groups, self.clients, self.offsets, self.locks)
-        self.queries = Queries(store, self.outbox)
+        self.queries = Queries(settings, store, self.outbox)
         self.registration = Registration(settings, self.topics, self.outbox)
+        self.slow_readers = SlowReaders(settings, store, self.groups, self.clients, self.offsets, now_ms)
 
         if not store.report.clean:
             self.offsets.keep_within(self._end_of)
@@ -354,6 +348,8 @@ class Broker:
     def _do_chores(self, now_ms: int) -> None:
         self.pull.polls.expire(now_ms)
         self.stats.step(now_ms)
+        self.clients.step(now_ms)
+        self.slow_readers.step(now_ms)
         for token in self.store.late(now_ms):
             self.puts.now_late(token)
         self.keeping.give_up_waiting(now_ms)

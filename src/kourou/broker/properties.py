@@ -36,12 +36,20 @@ class ProcessSettings:
 
     bind_address: str = ""  # bindAddress
     name_servers: str = ""  # namesrvAddr: `host:port;host:port`
+    name_servers_by_lookup: bool = False  # fetchNameSrvAddrByDnsLookup: each address behind such a name is one
+    name_servers_in_tls: bool = False  # useTLS
     store_root: str = ""  # storePathRootDir
     commit_log: str = ""  # storePathCommitLog
     idle_seconds: int = 120  # serverChannelMaxIdleTimeSeconds
     metrics_port: int = 5557  # metricsPromExporterPort, when metricsExporterType is PROM
     metrics_host: str = ""  # metricsPromExporterHost
     metrics_type: str = "DISABLE"  # metricsExporterType
+    metrics_label: str = ""  # metricsLabel: `name:value,name:value`, which all figures bear
+    request_metrics: bool = True  # enableRequestMetrics
+    connection_metrics: bool = True  # enableConnectionMetrics
+    lag_metrics: bool = True  # enableLagAndDlqMetrics
+    stats_metrics: bool = True  # enableStatsMetrics
+    store_metrics: bool = True  # enableMessageStoreMetrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +116,25 @@ def _name(text: str) -> str:
     return text
 
 
+def _exporter(text: str) -> str:
+    word = EXPORTERS[int(text)] if text in ("0", "1", "2", "3") else text.upper()
+    if word not in EXPORTERS:
+        raise ValueError(f"one of {', '.join(EXPORTERS)} is expected")
+    return word
+
+
+def _labels(text: str) -> str:
+    if any(word.count(":") != 1 or word.startswith(":") for word in text.split(",") if word):
+        raise ValueError("labels such as name:value,name:value are expected")
+    return text
+
+
+def _one_folder(text: str) -> str:
+    if "," in text:
+        raise ValueError("one folder is expected")
+    return text
+
+
 def _choice(kind: type[Role] | type[FlushMode]) -> Callable[[str], Any]:
     def read(text: str) -> Any:
         try:
@@ -117,6 +144,9 @@ def _choice(kind: type[Role] | type[FlushMode]) -> Callable[[str], Any]:
 
     return read
 
+
+EXPORTERS: Final = ("DISABLE", "OTLP_GRPC", "PROM", "LOG")
+"""Apache's exporters of metrics; a file may have their numbers. PROM alone is here."""
 
 _PORT = _whole(0, 65535)
 _NATURAL = _whole(0, 2**31 - 1)
@@ -144,6 +174,7 @@ ACTED_ON: Final[dict[str, _Place]] = {
     "regionId": _Place("broker", "region", _name),
     "brokerPermission": _Place("broker", "permission", _whole(0, 7)),
     "msgTraceTopicName": _Place("broker", "trace_topic_name", _name),
+    "configBlackList": _Place("broker", "unchangeable", str),
     **_flags(
         "broker",
         autoCreateTopicEnable="auto_create_topics",
@@ -158,6 +189,15 @@ ACTED_ON: Final[dict[str, _Place]] = {
         litePullMessageEnable="lite_pull",
         rejectPullConsumerEnable="reject_pull_consumers",
         useServerSideResetOffset="server_side_reset",
+        validateSystemTopicWhenUpdateTopic="guard_system_topics",
+        enableMixedMessageType="mixed_topics",
+        clearRetryTopicWhenDeleteTopic="delete_retry_topics",
+        enableCreateSysGroup="create_system_groups",
+        notifyConsumerIdsChangedEnable="notify_members",
+        realTimeNotifyConsumerChange="notify_at_once",
+        compressedRegister="register_compressed",
+        enableScheduleMessageStats="count_delayed",
+        disableConsumeIfConsumerReadSlowly="disable_slow_readers",
     ),
     **_numbers(
         "broker",
@@ -174,8 +214,11 @@ ACTED_ON: Final[dict[str, _Place]] = {
         flushConsumerOffsetInterval="offsets_interval_ms",
         flushDelayOffsetInterval="delay_offsets_interval_ms",
         channelExpiredTimeout="client_timeout_ms",
+        maxMsgsNumBatch="query_count_max",
+        defaultQueryMaxNum="unique_query_count",
     ),
     "startAcceptSendRequestTimeStamp": _Place("broker", "accept_sends_from_ms", _LONG),
+    "consumerFallbehindThreshold": _Place("broker", "slow_reader_bytes", _LONG),
     "accessMessageInMemoryMaxRatio": _Place("broker", "memory_ratio", _whole(0, 100)),
     "rocketmq.broker.rebalance.lockMaxLiveTime": _Place("broker", "lock_time_ms", _POSITIVE),
     "maxMessageSize": _Place("store", "max_body_size", _POSITIVE),
@@ -187,6 +230,7 @@ ACTED_ON: Final[dict[str, _Place]] = {
         enabledAppendPropCRC="record_crc",
         cleanFileForciblyEnable="force_clean_enabled",
         checkCRCOnRecover="check_crc",
+        readUnCommitted="read_unsafe",
     ),
     **_numbers(
         "store",
@@ -205,6 +249,7 @@ ACTED_ON: Final[dict[str, _Place]] = {
         maxTransferBytesOnMessageInMemory="memory_read_size",
         maxTransferCountOnMessageInDisk="disk_read_count",
         maxTransferBytesOnMessageInDisk="disk_read_size",
+        maxFilterMessageSize="filter_read_size",
     ),
     **_numbers(
         "store",
@@ -231,11 +276,22 @@ ACTED_ON: Final[dict[str, _Place]] = {
     "bindAddress": _Place("process", "bind_address", str),
     "namesrvAddr": _Place("process", "name_servers", str),
     "storePathRootDir": _Place("process", "store_root", str),
-    "storePathCommitLog": _Place("process", "commit_log", str),
+    "storePathCommitLog": _Place("process", "commit_log", _one_folder),
     "serverChannelMaxIdleTimeSeconds": _Place("process", "idle_seconds", _NATURAL),
-    "metricsExporterType": _Place("process", "metrics_type", str),
+    "metricsExporterType": _Place("process", "metrics_type", _exporter),
     "metricsPromExporterPort": _Place("process", "metrics_port", _PORT),
     "metricsPromExporterHost": _Place("process", "metrics_host", str),
+    "metricsLabel": _Place("process", "metrics_label", _labels),
+    **_flags(
+        "process",
+        fetchNameSrvAddrByDnsLookup="name_servers_by_lookup",
+        useTLS="name_servers_in_tls",
+        enableRequestMetrics="request_metrics",
+        enableConnectionMetrics="connection_metrics",
+        enableLagAndDlqMetrics="lag_metrics",
+        enableStatsMetrics="stats_metrics",
+        enableMessageStoreMetrics="store_metrics",
+    ),
 }
 """Property to where its value goes."""
 
@@ -254,6 +310,18 @@ HOT: Final = frozenset(
         "litePullMessageEnable",
         "rejectPullConsumerEnable",
         "useServerSideResetOffset",
+        "validateSystemTopicWhenUpdateTopic",
+        "enableMixedMessageType",
+        "clearRetryTopicWhenDeleteTopic",
+        "enableCreateSysGroup",
+        "notifyConsumerIdsChangedEnable",
+        "realTimeNotifyConsumerChange",
+        "compressedRegister",
+        "enableScheduleMessageStats",
+        "disableConsumeIfConsumerReadSlowly",
+        "consumerFallbehindThreshold",
+        "maxMsgsNumBatch",
+        "defaultQueryMaxNum",
         "sendThreadPoolQueueCapacity",
         "pullThreadPoolQueueCapacity",
         "startAcceptSendRequestTimeStamp",
@@ -276,6 +344,8 @@ HOT: Final = frozenset(
         "maxTransferBytesOnMessageInMemory",
         "maxTransferCountOnMessageInDisk",
         "maxTransferBytesOnMessageInDisk",
+        "maxFilterMessageSize",
+        "readUnCommitted",
     )
 )
 """Properties with a meaning that a request may change while the broker runs."""
@@ -296,6 +366,12 @@ UNKEPT: Final[dict[str, tuple[Callable[[str], bool], str]]] = {
     "enableDLegerCommitLog": (_flag, _NO_REPLICAS),
     "enableControllerMode": (_flag, _NO_REPLICAS),
     "storeType": (lambda text: text != "default", "the store has one kind of files, `default`"),
+    "configManagerVersion": (
+        lambda text: text != "v1",
+        "topics, groups and offsets are kept in one kind of files, `v1`",
+    ),
+    "messageStorePlugIn": (bool, "plug-ins of the store are not in this version, nor is what they keep elsewhere"),
+    "readOnlyCommitLogStorePaths": (bool, "a log in several folders is not in this version"),
 }
 """Values that promise what would not be kept: which they are, and why."""
 

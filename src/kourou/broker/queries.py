@@ -4,21 +4,19 @@ Java: QueryMessageProcessor, the offset requests of AdminBrokerProcessor.
 """
 
 from kourou.broker.events import Asked, Outbox, Refused, ReplyParts
+from kourou.broker.settings import BrokerSettings
 from kourou.protocol import headers
 from kourou.protocol.codes import ResponseCode
 from kourou.protocol.command import Command
 from kourou.store.consume_queue import Boundary
 from kourou.store.store import Store
 
-COUNT_MAX = 64
-"""How many messages one query gives at most (defaultQueryMaxNum: 32 for unique keys, maxMsgsNumBatch: 64)."""
-UNIQUE_COUNT = 32
-
 
 class Queries:
     """Serves queries."""
 
-    def __init__(self, store: Store, outbox: Outbox) -> None:
+    def __init__(self, settings: BrokerSettings, store: Store, outbox: Outbox) -> None:
+        self._settings = settings
         self._store = store
         self._outbox = outbox
 
@@ -33,7 +31,8 @@ class Queries:
     def query(self, asked: Asked) -> None:
         """QUERY_MESSAGE: messages with a key."""
         header = headers.QueryMessage.decode(asked.command.ext)
-        count = UNIQUE_COUNT if header.unique_key else min(header.max_num, COUNT_MAX)
+        count = self._settings.unique_query_count if header.unique_key else header.max_num
+        count = min(count, self._settings.query_count_max)
         found = self._store.reader.query(header.topic, header.key, count, header.begin_timestamp, header.end_timestamp)
         if not found.records:
             raise Refused(ResponseCode.QUERY_NOT_FOUND, "can not find message, maybe time range not correct")

@@ -52,13 +52,15 @@ class Registration:
                 for name, topic in topics.items()
             }
         wrapper = TopicConfigAndMappingSerializeWrapper(topic_config_table=topics, data_version=self._topics.version)
-        body = RegisterBrokerBody(topic_config_serialize_wrapper=wrapper).encode()
+        whole = RegisterBrokerBody(topic_config_serialize_wrapper=wrapper)
+        body = whole.compress() if settings.register_compressed else whole.encode()
         header = headers.RegisterBroker(
             broker_name=settings.name,
             broker_addr=settings.address,
             cluster_name=settings.cluster,
             ha_server_addr=settings.ha_address,
             broker_id=settings.broker_id,
+            compressed=settings.register_compressed,
             body_crc32=crc32(body) & 0x7FFFFFFF,
         )
         command = Command(RequestCode.REGISTER_BROKER, ext=header.encode(), body=body)

@@ -46,6 +46,12 @@ class BrokerSettings:
     trace_topic: bool = False  # traceTopicEnable
     trace_topic_name: str = "RMQ_SYS_TRACE_TOPIC"  # msgTraceTopicName
     revive_queues: int = 8  # reviveQueueNum
+    guard_system_topics: bool = True  # validateSystemTopicWhenUpdateTopic: no request changes or deletes them
+    mixed_topics: bool = False  # enableMixedMessageType: topics may be of the type MIXED
+    delete_retry_topics: bool = True  # clearRetryTopicWhenDeleteTopic: those of groups that pop
+    create_system_groups: bool = True  # enableCreateSysGroup, where other groups are not made either
+    notify_at_once: bool = True  # realTimeNotifyConsumerChange; otherwise every 15 seconds
+    notify_members: bool = True  # notifyConsumerIdsChangedEnable: groups are told when their members change
 
     # Sending.
     trace_on: bool = True  # traceOn
@@ -62,11 +68,22 @@ class BrokerSettings:
     lite_pull: bool = True  # litePullMessageEnable
     reject_pull_consumers: bool = False  # rejectPullConsumerEnable
     server_side_reset: bool = True  # useServerSideResetOffset
+    disable_slow_readers: bool = False  # disableConsumeIfConsumerReadSlowly
+    slow_reader_bytes: int = 16 * 1024**3  # consumerFallbehindThreshold
     memory_ratio: int = 40  # accessMessageInMemoryMaxRatio: percent of the memory that recent messages may take
+
+    # Looking up.
+    query_count_max: int = 64  # maxMsgsNumBatch: messages that a query by key returns
+    unique_query_count: int = 32  # defaultQueryMaxNum: the same for unique keys
+
+    # Operators.
+    unchangeable: str = "configBlackList;brokerConfigPath"  # configBlackList: properties that no request changes
+    count_delayed: bool = True  # enableScheduleMessageStats: delayed messages count for their topics, too
 
     # Chores.
     register_interval_ms: int = 30_000  # registerNameServerPeriod
     register_timeout_ms: int = 24_000  # registerBrokerTimeoutMills
+    register_compressed: bool = False  # compressedRegister
     offsets_interval_ms: int = 5_000  # flushConsumerOffsetInterval
     delay_offsets_interval_ms: int = 10_000  # flushDelayOffsetInterval
     lock_time_ms: int = 60_000  # rocketmq.broker.rebalance.lockMaxLiveTime

@@ -29,7 +29,7 @@ from kourou.nameserver.settings import (
 from kourou.net.tls import TlsSettings
 from kourou.server.address import own_address
 from kourou.server.broker import BrokerPaths, BrokerProcess
-from kourou.server.conf import ConfError, parse_assignments, read_conf, tls_settings
+from kourou.server.conf import ConfError, client_tls_settings, parse_assignments, read_conf, tls_settings
 from kourou.server.nameserver import NameServerProcess
 from kourou.server.process import allow_many_connections, run_until_stopped, write_ready_file
 from kourou.store.settings import SMALL, StoreSettings
@@ -140,7 +140,8 @@ async def broker(
     if not addresses:
         log.warning("no name server is given (-n HOST:PORT or namesrvAddr): clients will not find this broker")
     allow_many_connections()
-    process = _broker_process(configuration, addresses, tls_settings(given))
+    name_server_tls = client_tls_settings(given) if configuration.process.name_servers_in_tls else None
+    process = _broker_process(configuration, addresses, tls_settings(given), name_server_tls)
 
     async def start() -> None:
         await process.start()
@@ -164,7 +165,12 @@ def _configured(defaults: Configuration, given: Mapping[str, str], source: Path 
     return configuration
 
 
-def _broker_process(configuration: Configuration, name_servers: list[str], tls: TlsSettings | None) -> BrokerProcess:
+def _broker_process(
+    configuration: Configuration,
+    name_servers: list[str],
+    tls: TlsSettings | None,
+    name_server_tls: TlsSettings | None = None,
+) -> BrokerProcess:
     """Loopback is listened on until a host is given, by --host, bindAddress or brokerIP1; clients are told that one."""
     broker, process = configuration.broker, configuration.process
     told = "brokerIP1" in configuration.given and broker.ip
@@ -179,7 +185,13 @@ def _broker_process(configuration: Configuration, name_servers: list[str], tls: 
     root = Path(process.store_root)
     paths = BrokerPaths(root, Path(process.commit_log) if process.commit_log else None)
     return BrokerProcess(
-        configuration, paths, name_servers, host=bind, fast_port=broker.port - 2 if broker.port > 2 else None, tls=tls
+        configuration,
+        paths,
+        name_servers,
+        host=bind,
+        fast_port=broker.port - 2 if broker.port > 2 else None,
+        tls=tls,
+        name_server_tls=name_server_tls,
     )
 
 

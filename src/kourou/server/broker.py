@@ -45,9 +45,7 @@ from kourou.broker.lane import IS_COMPILED
 from kourou.broker.machine import Broker
 from kourou.broker.properties import Configuration
 from kourou.broker.settings import BrokerSettings
-from kourou.net.client import connect
 from kourou.net.connection import Connection
-from kourou.net.errors import TransportError
 from kourou.net.limits import Limits
 from kourou.net.listener import Listener
 from kourou.net.tls import TlsSettings
@@ -57,6 +55,7 @@ from kourou.protocol.errors import KourouError, LocalProtocolError
 from kourou.protocol.hosts import encode_host
 from kourou.server.clock import UniqueIdClock, file_time, now_ms
 from kourou.server.conf import ConfError
+from kourou.server.name_servers import NameServerLink, NameServers
 from kourou.store.jobs import Job
 from kourou.store.store import Store
 from kourou.store.worker import Worker
@@ -97,9 +96,10 @@ class BrokerProcess:
         host: str = "127.0.0.1",
         fast_port: int | None = None,
         tls: TlsSettings | None = None,
+        name_server_tls: TlsSettings | None = None,
         limits: Limits | None = None,
     ) -> None:
-        """A port of 0 means any free one, a `fast_port` of None means none."""
+        """A port of 0 means any free one, a `fast_port` of None means none, and the same for TLS."""
         settings = configuration.broker
         self._configuration = configuration
         self._settings = settings
@@ -115,7 +115,8 @@ class BrokerProcess:
             for listener in (self._listener, self._fast_listener):
                 if listener is not None:
                     listener.lane = self
-        self._name_servers = [NameServerLink(address, tls) for address in name_servers]
+        by_lookup = configuration.process.name_servers_by_lookup
+        self._name_servers = NameServers(name_servers, name_server_tls, by_lookup=by_lookup)
         self._peers: dict[Connection, Peer] = {}
         self._machine: Broker | None = None
         self._worker: Worker | None = None
@@ -191,7 +192,9 @@ class BrokerProcess:
 
     async def _serve_metrics(self) -> None:
         process = self._configuration.process
-        if process.metrics_type.upper() != "PROM":
+        if process.metrics_type not in ("PROM", "DISABLE"):
+            log.warning("metricsExporterType=%s is not in this version, only PROM is: no metrics", process.metrics_type)
+        if process.metrics_type != "PROM":
             return
         from kourou.server.metrics import MetricsServer  # its library takes a while to import
 
@@ -255,8 +258,7 @@ class BrokerProcess:
             await asyncio.wait(self._tasks, timeout=SHUTDOWN_GRACE)
         for task in self._tasks:
             task.cancel()
-        for link in self._name_servers:
-            link.close()
+        self._name_servers.close()
         if self._metrics is not None:
             await self._metrics.stop()
         # Not in the event loop's thread: a disk that hangs must not keep a second signal from being heard.
@@ -394,8 +396,7 @@ class BrokerProcess:
             case Ask():
                 self._start(self._ask(effect))
             case Announce():
-                for link in self._name_servers:
-                    self._start(self._announce(link, effect))
+                self._start(self._announce_to_all(effect))
             case _:
                 assert_never(effect)
 
@@ -425,41 +426,14 @@ class BrokerProcess:
             answer = await connection.request(ask.command, ask.timeout_ms / 1000)
         self._step([Answered(ask.token, answer)])
 
-    async def _announce(self, link: "NameServerLink", announce: Announce) -> None:
+    async def _announce_to_all(self, announce: Announce) -> None:
+        await asyncio.gather(*(self._announce(link, announce) for link in await self._name_servers.links()))
+
+    async def _announce(self, link: NameServerLink, announce: Announce) -> None:
         answer = await link.ask(announce.command, announce.timeout_ms / 1000)
         if answer is not None:
             self._registered.set()
         self._step([Announced(link.address, answer)])
-
-
-class NameServerLink:
-    """The connection to a name server, opened when it is needed and kept: a broker whose connection closes is dropped.
-
-    Registrations go one after the other.
-    """
-
-    def __init__(self, address: str, tls: TlsSettings | None) -> None:
-        self.address = address
-        self._tls = tls
-        self._connection: Connection | None = None
-        self._turn = asyncio.Lock()
-
-    async def ask(self, command: Command, timeout: float) -> Command | None:
-        """The answer; None if there is none, or nobody to give it."""
-        command = Command(command.code, flag=command.flag, ext=command.ext, body=command.body)
-        async with self._turn:
-            try:
-                if self._connection is None or not self._connection.is_open:
-                    host, _, port = self.address.rpartition(":")
-                    self._connection = await connect(host.strip("[]"), int(port))
-                return await self._connection.request(command, timeout)
-            except (TransportError, LocalProtocolError, ValueError) as error:
-                log.debug("name server not reached address=%s: %s", self.address, error)
-                return None
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
 
 
 def _reply_parts(effect: ReplyParts) -> None:

@@ -30,6 +30,9 @@ TLS_KEYS = frozenset(
 """The TLS properties that mean something here."""
 
 
+_UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+
+
 class ConfError(KourouError):
     """A configuration that can't be used: the message names file, key and remedy."""
 
@@ -37,13 +40,26 @@ class ConfError(KourouError):
 def read_conf(path: Path) -> dict[str, str]:
     """The properties of a file. Raises ConfError."""
     try:
-        return conf_text.loads(path.read_text(encoding="utf-8"))
+        return conf_text.loads(_text(path.read_bytes()))
     except OSError as error:
         raise ConfError(f"{path} can't be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise ConfError(f"{path} is not UTF-8 text: {error}") from None
     except KourouError as error:
         raise ConfError(f"{path}: {error}") from None
+
+
+def _text(data: bytes) -> str:
+    """UTF-8, or else Latin-1, as Java reads it. Raises UnicodeDecodeError for what can't be either.
+
+    Comments in another encoding, beside settings in ASCII, are common.
+    """
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        if data.startswith(_UTF_16_MARKS) or b"\0" in data:
+            raise
+        return data.decode("latin-1")
 
 
 def parse_assignments(assignments: list[str]) -> dict[str, str]:
@@ -87,6 +103,25 @@ def tls_settings(properties: Mapping[str, str]) -> TlsSettings:
             _ = settings.server_context  # a wrong certificate is told now, not to the first client
         except (OSError, ValueError) as error:
             raise ConfError(f"TLS can't be served: {error}") from None
+    return settings
+
+
+def client_tls_settings(properties: Mapping[str, str]) -> TlsSettings:
+    """TLS of connections that a server opens, from the same places. Raises ConfError."""
+    merged = {**_tls_file(properties), **properties}
+    verify = _flag(merged, "tls.client.authServer", default=False)
+    settings = TlsSettings(
+        test_mode=_flag(merged, "tls.test.mode.enable", default=not verify and "tls.client.certPath" not in merged),
+        cert_path=merged.get("tls.client.certPath"),
+        key_path=merged.get("tls.client.keyPath"),
+        key_password=merged.get("tls.client.keyPassword"),
+        verify_peer=verify,
+        trust_path=merged.get("tls.client.trustCertPath"),
+    )
+    try:
+        _ = settings.client_context
+    except (OSError, ValueError) as error:
+        raise ConfError(f"TLS to name servers is not possible: {error}") from None
     return settings
 
 

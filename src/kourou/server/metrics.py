@@ -9,6 +9,7 @@ Java: BrokerMetricsManager, DefaultStoreMetricsManager.
 import asyncio
 import contextlib
 import logging
+import re
 from collections.abc import Iterable
 
 from prometheus_client.core import CollectorRegistry, CounterMetricFamily, GaugeMetricFamily, Metric
@@ -24,6 +25,8 @@ REQUEST_SIZE_MAX = 8 * 1024
 REQUEST_TIME = 5.0
 CONNECTIONS_MAX = 16
 
+_OWN_LABELS = frozenset(("topic", "is_system", "consumer_group", "consume_mode", "producer_group"))
+
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -32,25 +35,31 @@ class BrokerFigures:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        settings = broker.settings
-        self._node = [settings.cluster, "broker", settings.name]
+        settings, self._wanted = broker.settings, broker.configuration.process
+        labels = {**_labels(self._wanted.metrics_label), "cluster": settings.cluster, "node_type": "broker"}
+        labels["node_id"] = settings.name
+        self._labels, self._node = list(labels), list(labels.values())  # what all figures bear
 
     def collect(self) -> Iterable[Metric]:
-        yield from self._messages()
-        yield from self._clients()
-        yield from self._lag()
+        wanted = self._wanted
+        if wanted.request_metrics:
+            yield from self._messages()
+        if wanted.connection_metrics:
+            yield from self._clients()
+        if wanted.lag_metrics:
+            yield from self._lag()
         yield from self._state()
 
     def _messages(self) -> Iterable[Metric]:
         stats, node = self._broker.stats, self._node
-        labels = ["cluster", "node_type", "node_id", "topic", "is_system"]
+        labels = [*self._labels, "topic", "is_system"]
         put = CounterMetricFamily("rocketmq_messages_in_total", "Messages stored.", labels=labels)
         put_bytes = CounterMetricFamily("rocketmq_throughput_in_total", "Bytes stored.", labels=labels)
         for topic, item in list(stats.topics.items()):
             row = [*node, topic, self._is_system(topic)]
             put.add_metric(row, item.count)
             put_bytes.add_metric(row, item.size)
-        labels = ["cluster", "node_type", "node_id", "topic", "consumer_group", "is_system"]
+        labels = [*self._labels, "topic", "consumer_group", "is_system"]
         got = CounterMetricFamily("rocketmq_messages_out_total", "Messages handed out.", labels=labels)
         got_bytes = CounterMetricFamily("rocketmq_throughput_out_total", "Bytes handed out.", labels=labels)
         for (topic, group), item in list(stats.groups.items()):
@@ -61,11 +70,11 @@ class BrokerFigures:
 
     def _clients(self) -> Iterable[Metric]:
         clients, node = self._broker.clients, self._node
-        labels = ["cluster", "node_type", "node_id", "consumer_group", "consume_mode"]
+        labels = [*self._labels, "consumer_group", "consume_mode"]
         consumers = GaugeMetricFamily("rocketmq_consumer_connections", "Connected consumers.", labels=labels)
         for group in clients.consumers.values():
             consumers.add_metric([*node, group.name, group.consume_type], len(group.clients))
-        labels = ["cluster", "node_type", "node_id", "producer_group"]
+        labels = [*self._labels, "producer_group"]
         producers = GaugeMetricFamily("rocketmq_producer_connections", "Connected producers.", labels=labels)
         for name, members in clients.producers.items():
             producers.add_metric([*node, name], len(members))
@@ -74,7 +83,7 @@ class BrokerFigures:
     def _lag(self) -> Iterable[Metric]:
         """Messages that groups have not consumed yet, for those that are connected."""
         broker, node = self._broker, self._node
-        labels = ["cluster", "node_type", "node_id", "topic", "consumer_group", "is_system"]
+        labels = [*self._labels, "topic", "consumer_group", "is_system"]
         lag = GaugeMetricFamily("rocketmq_consumer_lag_messages", "Messages not consumed yet.", labels=labels)
         for group in list(broker.clients.consumers.values()):
             if group.is_broadcasting:
@@ -89,12 +98,13 @@ class BrokerFigures:
         yield lag
 
     def _state(self) -> Iterable[Metric]:
-        broker, node = self._broker, self._node
-        labels = ["cluster", "node_type", "node_id"]
-        figures = (
+        broker, wanted = self._broker, self._wanted
+        of_tables = (
             ("rocketmq_broker_permission", "Permission bits: 4 read, 2 write.", broker.settings.permission),
             ("rocketmq_topic_number", "Topics.", len(broker.topics.table)),
             ("rocketmq_consumer_group_number", "Consumer groups.", len(broker.groups.table)),
+        )
+        of_store = (
             ("rocketmq_storage_size", "Bytes of the commit log.", broker.store.log.end - broker.store.log.start),
             (
                 "rocketmq_storage_flush_behind_bytes",
@@ -106,17 +116,30 @@ class BrokerFigures:
                 "Bytes of the commit log that consumers can't see yet.",
                 broker.store.log.end - broker.store.dispatched,
             ),
+        )
+        ours = (
             ("kourou_held_pulls", "Pulls that wait for messages.", broker.pull.polls.waiting),
             ("kourou_waiting_sends", "Sends that wait for the disk.", broker.puts.waiting),
             ("kourou_store_refuses", "1 while nothing can be stored.", int(broker.store.refusal is not None)),
         )
-        for name, text, value in figures:
-            gauge = GaugeMetricFamily(name, text, labels=labels)
-            gauge.add_metric(node, value)
+        for name, text, value in (
+            *(of_tables if wanted.stats_metrics else ()),
+            *(of_store if wanted.store_metrics else ()),
+            *ours,
+        ):
+            gauge = GaugeMetricFamily(name, text, labels=self._labels)
+            gauge.add_metric(self._node, value)
             yield gauge
 
     def _is_system(self, topic: str, group: str = "") -> str:
         return str(self._broker.topics.is_system(topic) or names.is_system_group(group)).lower()
+
+
+def _labels(text: str) -> dict[str, str]:
+    """Labels from `name:value,name:value`, with names that Prometheus takes and that no figure has for itself."""
+    pairs = (word.split(":") for word in text.split(",") if word)
+    labels = {re.sub(r"^(?=\d)|[^a-zA-Z0-9_]", "_", name.strip()): value.strip() for name, value in pairs}
+    return {name: value for name, value in labels.items() if name not in _OWN_LABELS}
 
 
 class MetricsServer:

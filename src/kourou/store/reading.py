@@ -34,10 +34,6 @@ ENTRY: Final = struct.Struct(">qiq")
 BLANK_SIZE: Final = 0x7FFFFFFF
 """The record size of an entry that stands for nothing: older entries were lost, or their records damaged."""
 
-SCAN_ENTRIES_MIN: Final = 800
-"""How many entries a filtered read looks at, at the least, before it gives up for now (maxFilterMessageSize)."""
-
-
 TRUSTED_BYTES: Final = 64 * 1024**2
 """How much of what this process has written last is taken to be in memory still, as it was written."""
 
@@ -67,11 +63,13 @@ class ReadLimits:
     memory_size: int = 256 * 1024
     disk_count: int = 8
     disk_size: int = 64 * 1024
+    scan_count: int = 800  # entries that a filtered read looks at, at the least, before it gives up for now
 
     def adopt(self, settings: StoreSettings) -> None:
         """What of it is configured for the store; whoever knows the machine's memory sets the window."""
         self.memory_count, self.memory_size = settings.memory_read_count, settings.memory_read_size
         self.disk_count, self.disk_size = settings.disk_read_count, settings.disk_read_size
+        self.scan_count = -(-settings.filter_read_size // ENTRY.size)
 
     def in_bulk(self) -> "ReadLimits":
         """The sizes alone."""
@@ -193,7 +191,7 @@ class Reader:
     ) -> None:
         log_start, log_end = self._log.start, self._log.end
         try:
-            entries = queue.entries(result.next_offset, max(max_count, SCAN_ENTRIES_MIN))
+            entries = queue.entries(result.next_offset, max(max_count, limits.scan_count))
         except OSError as error:
             log.error("queue %d of %s can't be read: %s", queue.queue_id, queue.topic, error)
             result.status = GetStatus.OFFSET_FOUND_NULL

@@ -40,6 +40,7 @@ class StoreSettings:
     memory_read_size: int = 256 * 1024  # maxTransferBytesOnMessageInMemory
     disk_read_count: int = 8  # maxTransferCountOnMessageInDisk
     disk_read_size: int = 64 * 1024  # maxTransferBytesOnMessageInDisk
+    filter_read_size: int = 16_000  # maxFilterMessageSize: bytes of a queue, 20 an entry, that one looks through
 
     # Records.
     record_crc: bool = False  # enabledAppendPropCRC: a CRC over the whole record in each, not over the body alone
@@ -53,6 +54,7 @@ class StoreSettings:
     queue_flush_least_pages: int = 2  # flushConsumeQueueLeastPages
     queue_flush_thorough_ms: int = 60_000  # flushConsumeQueueThoroughInterval
     sync_flush_timeout_ms: int = 5_000  # syncFlushTimeout
+    read_unsafe: bool = False  # readUnCommitted: under SYNC_FLUSH, readers see messages before they are on disk
 
     # Retention.
     reserved_hours: int = 72  # fileReservedTime

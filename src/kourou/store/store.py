@@ -277,11 +277,13 @@ class Store:
     def dispatch(self) -> None:
         """Make what was appended visible to readers: all of it, or what is safe under SYNC_FLUSH and on a failing disk.
 
+        With `readUnCommitted`, SYNC_FLUSH is about answers to senders alone.
         Raises DiskFullError: queues have no room; the next call goes on from there.
         """
-        commit_log = self.log
+        commit_log, settings = self.log, self._settings
         limit = commit_log.end
-        if self._settings.flush_mode is FlushMode.SYNC or commit_log.failed is not None:
+        waits = settings.flush_mode is FlushMode.SYNC and not settings.read_unsafe
+        if waits or commit_log.failed is not None:
             limit = commit_log.flushed
         if self.confirm is not None:
             limit = min(limit, self.confirm)
@@ -585,11 +587,12 @@ class Store:
     def reconfigure(self, settings: StoreSettings) -> None:
         """Take over what can change while a store is open.
 
-        Intervals of flushing, times to wait, rules of retention, and how much a read returns.
+        Intervals of flushing, times to wait, rules of retention, and how much a read returns and may see.
         """
         self._settings = replace(
             self._settings,
             sync_flush_timeout_ms=settings.sync_flush_timeout_ms,
+            read_unsafe=settings.read_unsafe,
             flush_interval_ms=settings.flush_interval_ms,
             flush_least_pages=settings.flush_least_pages,
             flush_thorough_ms=settings.flush_thorough_ms,

@@ -5,9 +5,12 @@ import errno
 import pytest
 from tests.unit.broker.asking import TOPIC, bodies_of, ok, pull, request, send
 
-from kourou.protocol import bodies, conf_text
+from kourou.broker.settings import BrokerSettings
+from kourou.protocol import bodies, conf_text, headers
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command
+from kourou.protocol.hashes import crc32
+from kourou.protocol.record import decode_records
 from kourou.testing.broker import SimulatedBroker
 
 
@@ -124,6 +127,33 @@ def test_pulls_bring_as_much_as_is_allowed_now(world: SimulatedBroker) -> None:
     assert client.ask(update("maxTransferCountOnMessageInMemory=0")).code == ResponseCode.INVALID_PARAMETER
 
 
+def test_queries_bring_as_many_as_is_allowed_now(world: SimulatedBroker) -> None:
+    client = world.connect()
+    for _ in range(70):
+        ok(client, send(properties={"KEYS": "k", "UNIQ_KEY": "u"}))
+
+    def found(key: str, *, unique: bool) -> int:
+        header = headers.QueryMessage(
+            topic=TOPIC, key=key, max_num=100, begin_timestamp=0, end_timestamp=2**62, unique_key=unique
+        )
+        return len(decode_records(bytes(ok(client, request(RequestCode.QUERY_MESSAGE, header)).body)))
+
+    assert (found("k", unique=False), found("u", unique=True)) == (64, 32)
+    ok(client, update("maxMsgsNumBatch=66\ndefaultQueryMaxNum=3"))
+    assert (found("k", unique=False), found("u", unique=True)) == (66, 3)
+    ok(client, update("maxMsgsNumBatch=2"))
+    assert (found("k", unique=False), found("u", unique=True)) == (2, 2)
+
+
+def test_operator_may_fix_more_properties() -> None:
+    world = SimulatedBroker(settings=BrokerSettings(unchangeable="brokerPermission; fileReservedTime"))
+    client = world.connect()
+    for text in ("brokerPermission=4", "fileReservedTime=1", "configBlackList="):
+        answer = client.ask(update(text))
+        assert (answer.code, answer.remark) == (16, "Can not update config in black list.")
+    ok(client, update("autoCreateTopicEnable=false"))
+
+
 def test_nothing_to_change(world: SimulatedBroker) -> None:
     ok(world.connect(), update(""))
 
@@ -140,6 +170,22 @@ def test_name_servers_learn_of_another_permission(world: SimulatedBroker) -> Non
     assert wrapper.topic_config_table.keys() == world.machine.topics.table.keys()
     assert wrapper.topic_config_table[TOPIC].perm == 4
     assert wrapper.data_version != version
+
+
+def test_name_servers_are_told_in_few_bytes(world: SimulatedBroker) -> None:
+    world.machine.registration.is_on = True
+    client = world.connect()
+    ok(client, update("compressedRegister=true"))
+    ok(client, send())
+    world.tick(60_000)
+    command = world.announced[-1]
+    header = headers.RegisterBroker.decode(command.ext)
+    assert header.compressed
+    assert header.body_crc32 == crc32(command.body) & 0x7FFFFFFF
+    wrapper = bodies.RegisterBrokerBody.decompress(command.body, command.version).topic_config_serialize_wrapper
+    assert wrapper.topic_config_table.keys() == world.machine.topics.table.keys()
+    assert wrapper.topic_config_table[TOPIC] == world.machine.topics.table[TOPIC]
+    assert wrapper.data_version == world.machine.topics.version
 
 
 # ── Housekeeping ────────────────────────────────────────────────────────────────────────────────────────────────────

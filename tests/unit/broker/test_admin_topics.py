@@ -10,6 +10,7 @@ from tests.unit.broker.asking import GROUP, TOPIC, bodies_of, ok, pull, request,
 from kourou.broker.admin import attributes
 from kourou.broker.admin.topics import QUEUES_MAX
 from kourou.broker.events import Refused
+from kourou.broker.settings import BrokerSettings
 from kourou.protocol import bodies, headers
 from kourou.protocol.bodies import TopicConfig
 from kourou.protocol.codes import RequestCode, ResponseCode
@@ -167,6 +168,36 @@ def test_retries_of_popping_groups_go_too(world: SimulatedBroker) -> None:
     ok(client, delete(TOPIC))
     assert world.machine.topics.get(f"%RETRY%{GROUP}_{TOPIC}") is None
     assert world.machine.topics.get(f"%RETRY%{GROUP}") is not None
+
+
+def test_retries_of_popping_groups_stay_if_that_is_wanted(world: SimulatedBroker) -> None:
+    world.settings.delete_retry_topics = False
+    client = world.connect()
+    ok(client, create())
+    world.machine.offsets.commit(GROUP, TOPIC, 0, 1)
+    world.machine.topics.ensure(f"%RETRY%{GROUP}_{TOPIC}", 1, world.now_ms)
+    ok(client, delete(TOPIC))
+    assert world.machine.topics.get(f"%RETRY%{GROUP}_{TOPIC}") is not None
+
+
+def test_system_topics_change_where_that_is_allowed() -> None:
+    """As for the trace topic, which has one queue unless somebody gives it more."""
+    world = SimulatedBroker(settings=BrokerSettings(guard_system_topics=False, trace_topic=True))
+    client = world.connect()
+    ok(client, create("RMQ_SYS_TRACE_TOPIC", write_queue_nums=6))
+    topic = world.machine.topics.get("RMQ_SYS_TRACE_TOPIC")
+    assert topic is not None
+    assert topic.write_queue_nums == 6
+    ok(client, delete("RMQ_SYS_TRACE_TOPIC"))
+    assert world.machine.topics.get("RMQ_SYS_TRACE_TOPIC") is None
+
+
+def test_topics_of_mixed_messages_where_they_are_allowed() -> None:
+    world = SimulatedBroker(settings=BrokerSettings(mixed_topics=True))
+    ok(world.connect(), create(attributes="+message.type=MIXED"))
+    topic = world.machine.topics.get(TOPIC)
+    assert topic is not None
+    assert topic.attributes == {"message.type": "MIXED"}
 
 
 def test_unknown_topic_may_be_deleted(world: SimulatedBroker) -> None:

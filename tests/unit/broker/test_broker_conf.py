@@ -27,6 +27,9 @@ def test_properties_find_their_places() -> None:
     assert found.store.flush_mode is FlushMode.SYNC
     assert found.process.name_servers == "a:1"
     assert to_properties(found)["maxMessageSize"] == "1024"
+    process = configure(DEFAULTS, {"useTLS": "true", "fetchNameSrvAddrByDnsLookup": "true"}).process
+    assert process.name_servers_in_tls
+    assert process.name_servers_by_lookup
 
 
 def test_master_has_the_id_of_masters() -> None:
@@ -46,6 +49,9 @@ def test_master_has_the_id_of_masters() -> None:
         ("enableDLegerCommitLog", "true"),
         ("enableControllerMode", "true"),
         ("storeType", "defaultRocksDB"),
+        ("configManagerVersion", "v2"),
+        ("messageStorePlugIn", "org.apache.rocketmq.tieredstore.TieredMessageStore"),
+        ("readOnlyCommitLogStorePaths", "/old"),
     ],
 )
 def test_promises_that_would_not_be_kept_are_refused(key: str, text: str) -> None:
@@ -59,6 +65,11 @@ def test_promises_that_would_not_be_kept_are_refused(key: str, text: str) -> Non
 )
 def test_promises_of_nothing_are_fine(key: str, text: str) -> None:
     assert to_properties(configure(DEFAULTS, {key: text}))[key] == text
+
+
+@pytest.mark.parametrize(("text", "wanted"), [("PROM", "PROM"), ("2", "PROM"), ("prom", "PROM"), ("3", "LOG")])
+def test_exporters_have_names_and_numbers(text: str, wanted: str) -> None:
+    assert to_properties(configure(DEFAULTS, {"metricsExporterType": text}))["metricsExporterType"] == wanted
 
 
 def test_properties_of_access_control_are_known_and_shown_only_if_given() -> None:
@@ -75,6 +86,9 @@ def test_properties_of_access_control_are_known_and_shown_only_if_given() -> Non
         ("deleteWhen", "99", "deleteWhen=99: hours from 00 to 23 are expected, separated by semicolons"),
         ("fileReservedTime", "long", "fileReservedTime=long: a whole number is expected"),
         ("aclEnable", "perhaps", "aclEnable=perhaps: true or false is expected"),
+        ("storePathCommitLog", "/a,/b", "storePathCommitLog=/a,/b: one folder is expected"),
+        ("metricsExporterType", "4", "metricsExporterType=4: one of DISABLE, OTLP_GRPC, PROM, LOG is expected"),
+        ("metricsLabel", "a:b:c", "metricsLabel=a:b:c: labels such as name:value,name:value are expected"),
         ("inSyncReplicas", "many", "inSyncReplicas=many: a whole number is expected"),
     ],
 )

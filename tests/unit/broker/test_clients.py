@@ -7,8 +7,9 @@ import msgspec
 import pytest
 from tests.unit.broker.asking import ok, request
 
-from kourou.broker.clients import BROADCASTING, Client, Clients
+from kourou.broker.clients import BROADCASTING, LATE_NOTICE_MS, Client, Clients
 from kourou.broker.events import Outbox, Peer, Tell
+from kourou.broker.settings import BrokerSettings
 from kourou.protocol.bodies import ConsumerData, SubscriptionData
 from kourou.protocol.codes import RequestCode
 from kourou.testing.broker import SimulatedBroker
@@ -21,7 +22,8 @@ class Door:
 
     def __init__(self) -> None:
         self.outbox = Outbox()
-        self.clients = Clients(self.outbox)
+        self.settings = BrokerSettings()
+        self.clients = Clients(self.settings, self.outbox)
         self._port = 0
 
     def peer(self) -> Peer:
@@ -109,6 +111,32 @@ def test_a_heartbeat_without_subscriptions_leaves_them(door: Door) -> None:
 
 def test_groups_that_want_no_notice_get_none(door: Door) -> None:
     assert door.beat(door.peer(), "c1", notify=False) == []
+
+
+def test_a_broker_that_gives_no_notice_gives_none(door: Door) -> None:
+    door.settings.notify_members = False
+    assert door.beat(door.peer(), "a") == []
+    peer = door.peer()
+    assert door.beat(peer, "b") == []
+    door.clients.gone(peer)
+    assert door.told() == []
+
+
+def test_notice_may_wait_for_more_changes(door: Door) -> None:
+    door.settings.notify_at_once = False
+    door.clients.step(100_000)
+    peers = [door.peer(), door.peer(), door.peer()]
+    for peer, name in zip(peers, "abc", strict=True):
+        assert door.beat(peer, name) == []
+    door.clients.step(100_000)
+    assert door.told() == peers
+    door.clients.gone(peers.pop())
+    door.clients.step(100_000 + LATE_NOTICE_MS - 1)
+    assert door.told() == []
+    door.clients.step(100_000 + LATE_NOTICE_MS)
+    assert door.told() == peers
+    door.clients.step(200_000)
+    assert door.told() == []
 
 
 def test_broadcasting_groups_share_nothing_and_are_told_nothing(door: Door) -> None:

@@ -89,6 +89,15 @@ def test_the_copy_keeps_what_the_message_is() -> None:
     assert queue is not None and queue.entry(0)[2] == 3433164, "its tags are found by their hash (of `paid`)"
 
 
+@pytest.mark.parametrize(("counted", "count"), [(True, 1), (False, 0)])
+def test_delivered_messages_count_for_their_topic_if_that_is_wanted(counted: bool, count: int) -> None:
+    world = SimulatedBroker(settings=BrokerSettings(count_delayed=counted))
+    send_delayed(world.connect(), b"later")
+    wait_for(world, 1)
+    item = world.machine.stats.topics.get(TOPIC)
+    assert (0 if item is None else item.count) == count
+
+
 def test_a_level_beyond_the_last_is_the_last() -> None:
     world = SimulatedBroker(store_settings=replace(SMALL_STORE, delay_levels="1s 3s"))
     client = world.connect()

@@ -83,6 +83,13 @@ def test_groups_that_may_not_be_made_are_passed_over() -> None:
     assert world.machine.topics.get(RETRY) is None
 
 
+@pytest.mark.parametrize("made", [True, False])
+def test_system_groups_are_made_anyway_if_that_is_wanted(made: bool) -> None:
+    world = SimulatedBroker(settings=BrokerSettings(auto_create_groups=False, create_system_groups=made))
+    ok(world.connect(), heartbeat("c1", group="CID_RMQ_SYS_X"))
+    assert (world.machine.groups.get("CID_RMQ_SYS_X") is not None) is made
+
+
 def test_heartbeats_of_the_second_kind(client: SimulatedClient) -> None:
     """A fingerprint stands for the subscriptions, which are left out while it stays the same."""
     subscription = [SubscriptionData(topic=TOPIC, sub_string="*", sub_version=1)]

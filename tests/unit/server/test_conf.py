@@ -28,6 +28,10 @@ def test_assignments() -> None:
 def test_files(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("a = 1\n# b=2\nc:\\u00e9\n", encoding="utf-8")
     assert read_conf(tmp_path / "f") == {"a": "1", "c": "é"}
+    (tmp_path / "f").write_bytes("# 集群\na=1\n".encode("gbk"))
+    assert read_conf(tmp_path / "f") == {"a": "1"}, "Java does not mind either"
+    (tmp_path / "f").write_bytes(b"\xef\xbb\xbfa=1\r\n")
+    assert read_conf(tmp_path / "f") == {"a": "1"}
     with pytest.raises(ConfError, match="can't be read: Is a directory"):
         read_conf(tmp_path)
 

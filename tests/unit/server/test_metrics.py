@@ -34,6 +34,29 @@ async def test_what_was_sent_is_counted() -> None:
     assert b"rocketmq_broker_permission{" in body
 
 
+async def test_all_figures_bear_the_labels_of_broker_conf() -> None:
+    label = "instance.id:mq-1,9zone:a,topic:mine"
+    async with Embedded(properties={**PROM, "metricsLabel": label}) as broker:
+        assert broker.metrics_port is not None
+        await send(broker.address, "orders", b"one")
+        _, body = await page(broker.metrics_port)
+    figures = [line for line in body.splitlines() if not line.startswith(b"#")]
+    assert figures
+    assert all(b'_9zone="a",' in line and b'instance_id="mq-1"' in line for line in figures)
+    assert b'topic="orders"' in body
+    assert b"mine" not in body
+
+
+async def test_figures_that_are_not_wanted_are_left_out() -> None:
+    flags = ("Request", "Connection", "LagAndDlq", "Stats", "MessageStore")
+    async with Embedded(properties=PROM | {f"enable{flag}Metrics": "false" for flag in flags}) as broker:
+        assert broker.metrics_port is not None
+        await send(broker.address, "orders", b"one")
+        _, body = await page(broker.metrics_port)
+    assert b"rocketmq_" not in body
+    assert b"kourou_held_pulls" in body
+
+
 async def test_other_pages_and_methods_are_refused() -> None:
     async with Embedded(properties=PROM) as broker:
         assert broker.metrics_port is not None

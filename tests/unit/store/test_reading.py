@@ -17,7 +17,7 @@ from kourou.protocol.record import decode_record
 from kourou.store.commit_log import NewMessage
 from kourou.store.consume_queue import Boundary
 from kourou.store.disk import Disk, RealDisk
-from kourou.store.reading import SCAN_ENTRIES_MIN, GetResult, GetStatus, Reader, ReadLimits
+from kourou.store.reading import GetResult, GetStatus, Reader, ReadLimits
 from kourou.store.settings import FlushMode, StoreSettings
 from kourou.store.store import Store
 from kourou.testing.disk import SimulatedDisk
@@ -275,6 +275,14 @@ def test_limits_are_those_of_the_settings(store: Store) -> None:
     assert numbers(get(store, 0, 1000)) == list(range(40))
 
 
+def test_a_filtered_read_looks_through_as_much_as_the_settings_say(store: Store) -> None:
+    send(store, *numbered(60))
+    for size, looked_at in ((16_000, 60), (400, 20), (401, 21), (500, 25)):
+        store.reconfigure(replace(SETTINGS, filter_read_size=size))
+        result = store.reader.get("orders", 0, 0, 20, accepts=lambda _: False)
+        assert (result.status, result.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, looked_at)
+
+
 def test_a_read_says_how_far_behind_it_is(store: Store) -> None:
     places = send(store, *numbered(10))
     assert get(store, 0, 3).behind == store.log.end - places[2]
@@ -348,7 +356,7 @@ def test_a_filter_gives_up_for_now_after_many_entries(store: Store) -> None:
         send(store, *(message(b"", tag="a") for _ in range(100)))
     send(store, message(b"", tag="b"))
     result = store.reader.get("orders", 0, 0, 32, accepts=lambda code: code == java_hash("b"))
-    assert answer(result) == (GetStatus.NO_MATCHED_MESSAGE, SCAN_ENTRIES_MIN)
+    assert answer(result) == (GetStatus.NO_MATCHED_MESSAGE, ReadLimits().scan_count)
     result = store.reader.get("orders", 0, 800, 32, accepts=lambda code: code == java_hash("b"))
     assert (answer(result), len(result.records)) == ((GetStatus.FOUND, 901), 1)
     # Who asks for more gets more looked at.

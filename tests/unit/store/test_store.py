@@ -53,6 +53,16 @@ def test_under_sync_flush_only_what_is_safe_is_visible() -> None:
     assert small.bodies() == [b"one"]
 
 
+def test_under_sync_flush_readers_may_be_told_of_what_is_not_safe() -> None:
+    small = Small(settings=replace(SYNC, read_unsafe=True))
+    small.send(message(b"one"))
+    assert small.bodies() == [b"one"]
+    assert small.store.log.flushed == 0
+    small.store.reconfigure(SYNC)
+    small.send(message(b"two"))
+    assert small.bodies() == [b"one"]
+
+
 def test_nobody_sees_beyond_what_is_confirmed() -> None:
     small = Small()
     small.store.confirm = small.append(message(b"one"), message(b"two"))[1].physical_offset

@@ -29,7 +29,7 @@ from kourou.store.store import Store
 log = logging.getLogger(__name__)
 
 _BLACK_LIST = frozenset(("configBlackList", "brokerConfigPath"))
-"""What no broker lets change, Apache's neither."""
+"""What no broker lets change, Apache's neither; configBlackList adds to it."""
 
 _SHOWN_AS = {
     key: f"is{key[0].upper()}{key[1:]}" for key in ("brokerContainer", "inBrokerContainer", "scanAvailableNameSrv")
@@ -62,6 +62,7 @@ class ConfigRequests:
         self._topics = topics
         self._store = store
         self._version = DataVersion(timestamp=now_ms)
+        self._black_list = _BLACK_LIST.union(word.strip() for word in self._settings.unchangeable.split(";"))
 
     def show(self, asked: Asked) -> Command:
         """GET_BROKER_CONFIG: all properties."""
@@ -77,7 +78,7 @@ class ConfigRequests:
     def update(self, asked: Asked) -> Command:
         """UPDATE_BROKER_CONFIG: all of the changes, or none."""
         properties = self._properties(asked.command.body)
-        if not _BLACK_LIST.isdisjoint(properties):
+        if not self._black_list.isdisjoint(properties):
             raise Refused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
         try:
             changed = change(self._configuration, properties)

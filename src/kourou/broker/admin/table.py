@@ -42,7 +42,7 @@ def admin_requests(
 ) -> dict[int, Callable[[Asked], Command | None]]:
     """Give each family what it works on."""
     settings, reader = configuration.broker, store.reader
-    of_topics = TopicRequests(topics, offsets, stats, store)
+    of_topics = TopicRequests(settings, topics, offsets, stats, store)
     of_groups = GroupRequests(groups, offsets, stats)
     of_offsets = OffsetRequests(
         settings, reader, topics, groups, clients, offsets, polls, outbox, lambda: delays.wrapper().encode()

@@ -12,6 +12,7 @@ from kourou.broker import names
 from kourou.broker.admin import attributes, pages
 from kourou.broker.events import Asked, Refused
 from kourou.broker.offsets import Offsets
+from kourou.broker.settings import BrokerSettings
 from kourou.broker.stats import Stats
 from kourou.broker.topics import Topics
 from kourou.protocol import bodies, headers
@@ -31,7 +32,8 @@ _FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 class TopicRequests:
     """Serves requests about topics."""
 
-    def __init__(self, topics: Topics, offsets: Offsets, stats: Stats, store: Store) -> None:
+    def __init__(self, settings: BrokerSettings, topics: Topics, offsets: Offsets, stats: Stats, store: Store) -> None:
+        self._settings = settings
         self._topics = topics
         self._offsets = offsets
         self._stats = stats
@@ -77,14 +79,15 @@ class TopicRequests:
                 raise Refused(
                     ResponseCode.INVALID_PARAMETER, f"a topic has 0 to {QUEUES_MAX} queues, {queues} were asked for"
                 )
-        if wanted.attributes.get(f"+{attributes.MESSAGE_TYPE}") == "MIXED":
+        is_mixed = wanted.attributes.get(f"+{attributes.MESSAGE_TYPE}") == "MIXED"
+        if is_mixed and not self._settings.mixed_topics:
             raise Refused(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.")
         there = self._topics.get(name)
         altered = attributes.alter(attributes.OF_TOPICS, None if there is None else there.attributes, wanted.attributes)
         return msgspec.structs.replace(wanted, attributes=altered)
 
     def _check_not_system(self, name: str) -> None:
-        if self._topics.is_system(name):
+        if self._settings.guard_system_topics and self._topics.is_system(name):
             raise Refused(ResponseCode.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic.")
 
     def _put(self, topics: list[TopicConfig], asked: Asked) -> None:
@@ -107,7 +110,7 @@ class TopicRequests:
         if not name.strip():
             raise Refused(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
         self._check_not_system(name)
-        for group in self._offsets.groups_of(name):
+        for group in self._offsets.groups_of(name) if self._settings.delete_retry_topics else ():
             for retries in (f"{names.RETRY_PREFIX}{group}_{name}", f"{names.RETRY_PREFIX}{group}+{name}"):
                 if self._topics.get(retries) is not None:
                     self._delete(retries, asked)
