@@ -150,7 +150,7 @@ class BatchReader(DataSourceReader):
         queues = [queue for queue in topics.queues() if self._wants_queue(queue)]
         first = topics.cluster.starts(queues)
         starts = topics.place(settings.starting, queues, otherwise="earliest")
-        ends = topics.place(settings.ending, queues, otherwise="latest")
+        ends = self._there(topics.place(settings.ending, queues, otherwise="latest"), topics)
         ranges = [self._range(queue, starts[queue], ends[queue], first[queue]) for queue in queues]
         tasks = make_tasks(
             [self._narrowed(one) for one in ranges],
@@ -158,6 +158,20 @@ class BatchReader(DataSourceReader):
             task_rows_max=settings.task_rows_max,
         )
         return [TaskPartition(task) for task in tasks]
+
+    def _there(self, ends: Offsets, topics: Topics) -> Offsets:
+        """Without what a user asked for and no queue has."""
+        if not isinstance(self._settings.ending, dict):
+            return ends
+        last = topics.cluster.ends(ends)
+        beyond = [queue for queue in ends if ends[queue] > last[queue]]
+        if beyond and self._settings.fail_on_loss:
+            queue = beyond[0]
+            raise DataLossError(
+                f"{_name(queue)} ends at offset {last[queue]}, and endingOffsets asks for {ends[queue]} "
+                "(failOnDataLoss=false goes on with what there is)"
+            )
+        return {queue: min(end, last[queue]) for queue, end in ends.items()}
 
     def _range(self, queue: MessageQueue, start: int, end: int, first: int) -> Range:
         if start < first and end > start:
@@ -177,7 +191,8 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         settle()
-        return read_task(partition.value, self._settings, self._selection)
+        task = partition.value or ()  # where there is nothing to read, Spark makes a partition of None
+        return read_task(task, self._settings, self._selection)
 
 
 class NarrowingReader(BatchReader):

@@ -1,0 +1,98 @@
+"""Reads at the edges of what there is: nothing to read, or too much asked for."""
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import _parse_datatype_string
+
+from kourou.embedded import EmbeddedThread
+from kourou.spark.cluster import Cluster
+from kourou.spark.errors import DataLossError, OptionError
+from kourou.spark.formats import RocketmqSource
+from kourou.spark.options import Options
+from kourou.spark.positions import parse_assignment, parse_offsets
+
+from .brokers import ACCESS, create_topic, send
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"),
+]
+
+
+@pytest.fixture
+def cluster(broker: EmbeddedThread) -> Cluster:
+    return Cluster((broker.namesrv,), ACCESS, 5.0)
+
+
+# ── In a real Spark ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def live(spark: SparkSession, broker: EmbeddedThread, topic: str, **options: str) -> DataFrame:
+    return spark.read.format("rocketmq").options(namesrv=broker.namesrv, **options).load(topic)
+
+
+def test_nothing_to_read_is_no_row(spark: SparkSession, broker: EmbeddedThread, cluster: Cluster) -> None:
+    create_topic(broker.namesrv, "nothing", 2)
+    assert live(spark, broker, "nothing").collect() == []
+    send(cluster, "nothing", [b"x"])
+    assert live(spark, broker, "nothing", startingOffsets="latest").count() == 0
+    assert live(spark, broker, "nothing", pushdown="true").where("queue_id = 7").count() == 0
+    store = spark.read.format("rocketmq-store").option("startingTimestamp", "2999-01-01")
+    assert store.load(str(broker.store)).collect() == []
+
+
+# ── Offsets and times ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_end_that_no_queue_has(broker: EmbeddedThread, cluster: Cluster) -> None:
+    create_topic(broker.namesrv, "short")
+    send(cluster, "short", [b"x"] * 5)
+    kind = _parse_datatype_string("queue_offset bigint")
+    asked = {
+        "namesrv": broker.namesrv,
+        "topics": "short",
+        "columns": "queue_offset",
+        "endingOffsets": json.dumps({"short": {"broker-a": {"0": 6}}}),
+    }
+    with pytest.raises(DataLossError, match="queue 0 ends at offset 5, and endingOffsets asks for 6"):
+        RocketmqSource(asked).reader(kind).partitions()  # type: ignore[arg-type]
+    reader: Any = RocketmqSource({**asked, "failOnDataLoss": "false"}).reader(kind)  # type: ignore[arg-type]
+    [task] = reader.partitions()
+    assert pa.Table.from_batches(reader.read(task))["queue_offset"].to_pylist() == [0, 1, 2, 3, 4]
+    assert list(reader.read(InputPartition(None))) == []
+
+
+@pytest.mark.parametrize("offset", ["1.5", "true", "null", '"1"'])
+def test_offsets_are_whole_numbers(offset: str) -> None:
+    with pytest.raises(OptionError, match="option startingOffsets has to look like"):
+        parse_offsets(f'{{"t": {{"b": {{"0": {offset}}}}}}}', "startingOffsets")
+
+
+def test_a_queue_is_assigned_once() -> None:
+    assert [queue.queue_id for queue in parse_assignment('{"t": {"b": [1, 0, 1]}}')] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"t": {"b": "01"}}', "has to look like"),
+        ('{"t": {"b": [0.5]}}', "has to look like"),
+        ('{"t": {"b": []}}', "names no queue"),
+        ("{}", "names no queue"),
+    ],
+)
+def test_assignments_that_are_none(text: str, said: str) -> None:
+    with pytest.raises(OptionError, match=f"option assign {said}"):
+        parse_assignment(text)
+
+
+def test_a_time_that_brokers_can_t_take() -> None:
+    with pytest.raises(OptionError, match="option time is milliseconds since 1970"):
+        Options({"time": "9" * 20}, ["time"]).time_ms("time")
