@@ -17,6 +17,7 @@ from kourou.spark.errors import DataLossError, OptionError
 from kourou.spark.formats import RocketmqSource
 from kourou.spark.options import Options
 from kourou.spark.positions import parse_assignment, parse_offsets
+from kourou.spark.session import reason
 
 from .brokers import ACCESS, create_topic, send
 
@@ -46,6 +47,30 @@ def test_nothing_to_read_is_no_row(spark: SparkSession, broker: EmbeddedThread, 
     assert live(spark, broker, "nothing", pushdown="true").where("queue_id = 7").count() == 0
     store = spark.read.format("rocketmq-store").option("startingTimestamp", "2999-01-01")
     assert store.load(str(broker.store)).collect() == []
+
+
+def test_what_a_store_is_not_for(spark: SparkSession, broker: EmbeddedThread) -> None:
+    stream = spark.readStream.format("rocketmq-store").load(str(broker.store)).writeStream.format("noop")
+    with pytest.raises(Exception) as failed:
+        stream.trigger(availableNow=True).start().awaitTermination()
+    assert reason(failed.value).startswith("rocketmq-store is for batches")
+    with pytest.raises(Exception) as failed:
+        spark.range(1).write.format("rocketmq-store").mode("append").save(str(broker.store))
+    assert reason(failed.value).startswith("rocketmq-store is for reading")
+
+
+def test_the_reason_is_what_python_raised(spark: SparkSession) -> None:
+    def refuse(_: object) -> str:
+        raise ValueError("no such thing")
+
+    from pyspark.sql import functions as F  # noqa: N812
+
+    with pytest.raises(Exception) as failed:
+        spark.range(1).select(F.udf(refuse, "string", useArrow=False)("id")).collect()
+    assert reason(failed.value) == "ValueError: no such thing"
+    with pytest.raises(Exception) as failed:
+        spark.sql("SELECT nothing FROM range(1)")
+    assert reason(failed.value).startswith("[UNRESOLVED_COLUMN")
 
 
 # ── Offsets and times ───────────────────────────────────────────────────────────────────────────────────────────────
