@@ -1,4 +1,4 @@
-"""Reads at the edges of what there is: nothing to read, or too much asked for."""
+"""Reads and writes at the edges of what there is: nothing to read, too much asked for, messages of the largest size."""
 
 import json
 from typing import Any
@@ -15,11 +15,14 @@ from kourou.embedded import EmbeddedThread
 from kourou.spark.cluster import Cluster
 from kourou.spark.errors import DataLossError, OptionError
 from kourou.spark.formats import RocketmqSource
+from kourou.spark.messages import BODY_SIZE_MAX, Draft, Drafts
 from kourou.spark.options import Options
 from kourou.spark.positions import parse_assignment, parse_offsets
+from kourou.spark.pulling import Patience
+from kourou.spark.sending import Sender
 from kourou.spark.session import reason
 
-from .brokers import ACCESS, create_topic, send
+from .brokers import ACCESS, create_topic, pull_all, send
 
 pytestmark = [
     pytest.mark.spark,
@@ -121,3 +124,19 @@ def test_assignments_that_are_none(text: str, said: str) -> None:
 def test_a_time_that_brokers_can_t_take() -> None:
     with pytest.raises(OptionError, match="option time is milliseconds since 1970"):
         Options({"time": "9" * 20}, ["time"]).time_ms("time")
+
+
+# ── Large messages ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def drafts_of(*bodies: bytes) -> list[Draft]:
+    return list(Drafts("largest", "job/0").of(pa.record_batch({"body": pa.array(bodies, pa.binary())})))
+
+
+def test_the_largest_message_goes_alone_and_in_its_order(broker: EmbeddedThread, cluster: Cluster) -> None:
+    create_topic(broker.namesrv, "largest")
+    bodies = [b"before", b"x" * BODY_SIZE_MAX, b"after"]
+    sender = Sender(cluster, "tests", Patience(5.0))
+    sender.send(drafts_of(*bodies))
+    assert (sender.sent.messages, sender.sent.requests) == (3, 3)
+    assert [row["body"] for row in pull_all(cluster, "largest")] == bodies
