@@ -1,6 +1,7 @@
 """Reads and writes at the edges of what there is: nothing to read, too much asked for, messages of the largest size."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,9 @@ from kourou.spark.errors import DataLossError, OptionError
 from kourou.spark.formats import RocketmqSource
 from kourou.spark.messages import BODY_SIZE_MAX, Draft, Drafts
 from kourou.spark.options import Options
+from kourou.spark.pipelines.choosing import choice
+from kourou.spark.pipelines.dlq import redrive
+from kourou.spark.pipelines.running import Runner
 from kourou.spark.positions import parse_assignment, parse_offsets
 from kourou.spark.pulling import Patience
 from kourou.spark.sending import Sender
@@ -140,3 +144,26 @@ def test_the_largest_message_goes_alone_and_in_its_order(broker: EmbeddedThread,
     sender.send(drafts_of(*bodies))
     assert (sender.sent.messages, sender.sent.requests) == (3, 3)
     assert [row["body"] for row in pull_all(cluster, "largest")] == bodies
+
+
+# ── Pipelines ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_letters_among_those_that_were_redriven(
+    spark: SparkSession, broker: EmbeddedThread, cluster: Cluster, tmp_path: Path
+) -> None:
+    """They go in few batches, however scattered they lie."""
+    for topic in ("%DLQ%scattered", "%DLQ%others", "scattered-out"):
+        create_topic(broker.namesrv, topic)
+    send(cluster, "%DLQ%scattered", [b"%d" % number for number in range(30)], tags=["red", "green", "blue"])
+    given: dict[str, Any] = {"target": "scattered-out", "namesrv": broker.namesrv, "runner": Runner(spark=spark)}
+    first = redrive("scattered", tmp_path, chosen=choice(where="tags = 'green'"), **given)
+    assert first.written.rows == 10
+    second = redrive("scattered", tmp_path, batch_rows=16, **given)
+    assert (second.read.rows, second.written.rows, second.batches) == (20, 20, 2)
+    assert second.skipped == {"redriven before": 10}
+    assert redrive("scattered", tmp_path, **given).written.rows == 0
+    assert redrive("others", tmp_path, **given).skipped == {}
+    bodies = [int(row["body"]) for row in pull_all(cluster, "scattered-out")]
+    assert sorted(bodies) == list(range(30))
+    assert bodies[10:] == [number for number in range(30) if number % 3 != 1]
