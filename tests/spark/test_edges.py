@@ -19,8 +19,10 @@ from kourou.spark.formats import RocketmqSource
 from kourou.spark.messages import BODY_SIZE_MAX, Draft, Drafts
 from kourou.spark.options import Options
 from kourou.spark.pipelines.choosing import choice
+from kourou.spark.pipelines.dedup import dedup
 from kourou.spark.pipelines.dlq import redrive
-from kourou.spark.pipelines.running import Runner
+from kourou.spark.pipelines.running import PipelineError, Runner
+from kourou.spark.pipelines.transform import transform
 from kourou.spark.positions import parse_assignment, parse_offsets
 from kourou.spark.pulling import Patience
 from kourou.spark.sending import Sender
@@ -147,6 +149,30 @@ def test_the_largest_message_goes_alone_and_in_its_order(broker: EmbeddedThread,
 
 
 # ── Pipelines ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_checkpoint_belongs_to_one_query(
+    spark: SparkSession, broker: EmbeddedThread, cluster: Cluster, tmp_path: Path
+) -> None:
+    for topic in ("claimed", "claimed-out"):
+        create_topic(broker.namesrv, topic)
+    send(cluster, "claimed", [b"x"] * 3)
+    given: dict[str, Any] = {"checkpoint": tmp_path / "c", "namesrv": broker.namesrv, "runner": Runner(spark=spark)}
+    bad = "SELECT string(null) AS body FROM messages"
+    with pytest.raises(PipelineError, match="its body is null"):
+        transform(bad, "claimed", "claimed-out", **given)
+    sql = "SELECT body FROM messages"
+    assert transform(sql, "claimed", "claimed-out", **given).written.rows == 3  # nothing was done before
+    assert transform(sql, "claimed", "claimed-out", **given).written.rows == 0
+    with pytest.raises(PipelineError, match="belongs to a run with sql 'SELECT body FROM messages': take another"):
+        transform(bad, "claimed", "claimed-out", **given)
+    with pytest.raises(PipelineError, match="belongs to a run with topics 'claimed': take another"):
+        transform(sql, "claimed-out", "claimed-out", **given)
+    with pytest.raises(PipelineError, match="belongs to a run with pipeline 'transform'"):
+        dedup("claimed", "claimed-out", **given)
+    (tmp_path / "file").touch()
+    with pytest.raises(PipelineError, match="file"):
+        transform(sql, "claimed", "claimed-out", **{**given, "checkpoint": tmp_path / "file"})
 
 
 def test_letters_among_those_that_were_redriven(
