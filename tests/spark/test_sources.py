@@ -309,4 +309,7 @@ def test_formats_are_found_without_importing_what_they_need() -> None:
         "print(*[name for name in sys.modules if name.startswith('kourou.') or name in ('msgspec', 'ssl')])"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert said.splitlines() == ["rocketmq rocketmq-store", "kourou._backend kourou._version kourou.spark kourou.spark.formats"]
+    assert said.splitlines() == [
+        "rocketmq rocketmq-store",
+        "kourou._backend kourou._version kourou.spark kourou.spark.formats",
+    ]
