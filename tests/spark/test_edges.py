@@ -1,6 +1,7 @@
 """Reads and writes at the edges of what there is: nothing to read, too much asked for, messages of the largest size."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 pytest.importorskip("pyspark")
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import _parse_datatype_string
 
 from kourou.embedded import EmbeddedThread
@@ -130,6 +132,31 @@ def test_assignments_that_are_none(text: str, said: str) -> None:
 def test_a_time_that_brokers_can_t_take() -> None:
     with pytest.raises(OptionError, match="option time is milliseconds since 1970"):
         Options({"time": "9" * 20}, ["time"]).time_ms("time")
+
+
+def test_a_topic_that_may_not_be_read(broker: EmbeddedThread, cluster: Cluster) -> None:
+    """As those of dead letters are at first."""
+    create_topic(broker.namesrv, "closed", perm=2)
+    kind = _parse_datatype_string("queue_offset bigint")
+    asked = {"namesrv": broker.namesrv, "topics": "closed", "columns": "queue_offset"}
+    with pytest.raises(OptionError, match="topic closed may not be read"):
+        RocketmqSource(asked).reader(kind).partitions()  # type: ignore[arg-type]
+    stream = RocketmqSource(asked).streamReader(kind)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="topic closed may not be read"):
+        stream.initialOffset()
+    create_topic(broker.namesrv, "closed")
+    wait_for_queues(cluster, "closed", 1)
+    start = stream.initialOffset()
+    create_topic(broker.namesrv, "closed", perm=2)
+    wait_for_queues(cluster, "closed", 0)
+    assert stream.latestOffset(start, ReadAllAvailable()) == start  # one that runs waits
+
+
+def wait_for_queues(cluster: Cluster, topic: str, count: int) -> None:
+    deadline = time.monotonic() + 30
+    while len(cluster.route(topic, fresh=True).readable) != count:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 # ── Large messages ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -64,16 +64,26 @@ class Topics:
     def __init__(self, settings: ReadSettings) -> None:
         self._settings = settings
         self.cluster = Cluster(settings.name_servers, settings.access, settings.retry_s)
+        self._read: set[str] = set()  # topics that could be read before
 
     def queues(self) -> list[MessageQueue]:
         """All queues as they are now. Raises OptionError for topics or queues that there are not."""
         settings = self._settings
         if settings.assigned:
             return self._assigned(settings.assigned)
-        topics: Iterable[str] = settings.topics
         if settings.topic_pattern is not None:
             topics = self.cluster.topics(settings.topic_pattern)
-        return sorted(queue for topic in topics for queue in self.cluster.route(topic, fresh=True).readable)
+            return sorted(queue for topic in topics for queue in self.cluster.route(topic, fresh=True).readable)
+        return sorted(queue for topic in settings.topics for queue in self._named_topic(topic))
+
+    def _named_topic(self, topic: str) -> tuple[MessageQueue, ...]:
+        """Its queues; none while no broker is there, or while one that was read before is closed."""
+        route = self.cluster.route(topic, fresh=True)
+        if route.readable:
+            self._read.add(topic)
+        elif any(route.brokers.values()) and topic not in self._read:
+            raise OptionError(f"topic {topic} may not be read: give it the permission to (updateTopicPerm -p 6)")
+        return route.readable
 
     def _assigned(self, queues: tuple[MessageQueue, ...]) -> list[MessageQueue]:
         for topic in {queue.topic for queue in queues}:
