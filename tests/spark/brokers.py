@@ -18,7 +18,7 @@ from kourou.spark.wire import Access, Link
 ACCESS = Access(timeout=10)
 
 
-def create_topic(namesrv: str, topic: str, queues: int = 1) -> None:
+def create_topic(namesrv: str, topic: str, queues: int = 1, perm: int = 6) -> None:
     """On every broker, and known to the name server when this returns."""
     names = Link(namesrv, ACCESS)
     info = ClusterInfo.decode(bytes(names.ask(Command(RequestCode.GET_BROKER_CLUSTER_INFO)).body))
@@ -28,7 +28,7 @@ def create_topic(namesrv: str, topic: str, queues: int = 1) -> None:
             "defaultTopic": "TBW102",
             "readQueueNums": str(queues),
             "writeQueueNums": str(queues),
-            "perm": "6",
+            "perm": str(perm),
             "topicFilterType": "SINGLE_TAG",
             "topicSysFlag": "0",
             "order": "false",

@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -169,11 +170,12 @@ def test_traffic(spark: SparkSession, broker: EmbeddedThread, cluster: Cluster) 
         ({"topics": "a"}, "one of namesrv and store"),
         ({"topics": "a", "namesrv": "127.0.0.1:1", "store": "/nowhere"}, "one of namesrv and store"),
         ({"namesrv": "127.0.0.1:1"}, "which topics?"),
+        ({"topics": "a", "namesrv": "127.0.0.1:1", "window_s": 0}, "a window is at least a second, not 0"),
     ],
 )
-def test_mistakes_about_traffic(given_: dict[str, str], said: str) -> None:
+def test_mistakes_about_traffic(given_: dict[str, Any], said: str) -> None:
     with pytest.raises(PipelineError, match=said):
-        traffic(**given_)  # type: ignore[arg-type]
+        traffic(**given_)
 
 
 # ── Traces ──────────────────────────────────────────────────────────────────────────────────────────────────────────

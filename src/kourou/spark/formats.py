@@ -70,3 +70,13 @@ class StoreSource(DataSource):
         from kourou.spark import store_source
 
         return store_source.batch_reader(self.options, schema)
+
+    def streamReader(self, schema: "StructType") -> DataSourceStreamReader:  # noqa: ARG002, N802
+        from kourou.spark.errors import OptionError
+
+        raise OptionError(f"{STORE} is for batches: a stream reads a topic, with format {LIVE}")
+
+    def writer(self, schema: "StructType", overwrite: bool) -> DataSourceWriter:  # noqa: ARG002
+        from kourou.spark.errors import OptionError
+
+        raise OptionError(f"{STORE} is for reading: messages are written to a topic, with format {LIVE}")

@@ -12,6 +12,7 @@ from typing import Final
 from kourou.spark.errors import OptionError
 
 _SIZE: Final = re.compile(r"(\d+)\s*(?:([kmg])i?b?|b)?", re.IGNORECASE)
+_TIME_DIGITS: Final = 15  # of a time in milliseconds: more would be microseconds, or nonsense
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
@@ -86,7 +87,7 @@ class Options:
         found = self.text(name)
         if found is None:
             return None
-        if found.isascii() and found.isdigit():
+        if found.isascii() and found.isdigit() and len(found) <= _TIME_DIGITS:
             return int(found)
         try:
             moment = datetime.fromisoformat(found)

@@ -30,11 +30,18 @@ def to_nested(offsets: Mapping[MessageQueue, int]) -> Nested:
 
 def from_nested(nested: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Offsets:
     return {
-        MessageQueue(topic, broker, int(queue)): int(offset)
+        MessageQueue(topic, broker, int(queue)): _whole(offset)
         for topic, brokers in nested.items()
         for broker, queues in brokers.items()
         for queue, offset in queues.items()
     }
+
+
+def _whole(number: object) -> int:
+    """A number of JSON that is neither a fraction nor true or false. Raises TypeError."""
+    if type(number) is not int:
+        raise TypeError(number)
+    return number
 
 
 def parse_offsets(text: str, option: str) -> Offsets:
@@ -52,17 +59,20 @@ def parse_offsets(text: str, option: str) -> Offsets:
 
 
 def parse_assignment(text: str) -> list[MessageQueue]:
-    """Queues that a user wrote: {topic: {broker: [queue, …]}}. Raises OptionError."""
+    """Queues that a user wrote, each once: {topic: {broker: [queue, …]}}. Raises OptionError."""
     try:
-        return sorted(
-            MessageQueue(topic, broker, int(queue))
+        queues = {
+            MessageQueue(topic, broker, _whole(queue))
             for topic, brokers in _json(text, "assign").items()
             for broker, queues in brokers.items()
-            for queue in list(queues)
-        )
-    except (AttributeError, TypeError, ValueError):
+            for queue in queues
+        }
+    except (AttributeError, TypeError):
         example = '{"orders": {"broker-a": [0, 1]}}'
         raise OptionError(f"option assign has to look like {example}, not like {text[:80]!r}") from None
+    if not queues:
+        raise OptionError(f"option assign names no queue: {text[:80]!r}")
+    return sorted(queues)
 
 
 def _json(text: str, option: str) -> Any:

@@ -20,7 +20,7 @@ from kourou.protocol.hashes import java_hash
 from kourou.protocol.message import MessageQueue
 from kourou.spark.cluster import Cluster
 from kourou.spark.errors import SparkError, UnreachableError
-from kourou.spark.messages import Draft, Drafts
+from kourou.spark.messages import BODY_SIZE_MAX, Draft, Drafts
 from kourou.spark.pulling import Patience
 from kourou.spark.wire import Link, connect, forget
 
@@ -165,8 +165,7 @@ class Sender:
                 queues = len(self._cluster.route(draft.topic).writable)
                 queue = abs(java_hash(draft.ordering_key)) % max(queues, 1)
             if draft.is_delayed:
-                code = RequestCode.SEND_MESSAGE_V2
-                yield Parcel(draft.topic, queue, code, draft.flag, draft.body, draft.properties, 1)
+                yield _single(draft, queue)
             else:
                 together[draft.topic, queue].append(draft)
         for (topic, queue), drafts in together.items():
@@ -234,12 +233,22 @@ class Sender:
         return Command(parcel.code, ext=ext, body=parcel.body)
 
 
+def _single(draft: Draft, queue: int | None) -> Parcel:
+    return Parcel(draft.topic, queue, RequestCode.SEND_MESSAGE_V2, draft.flag, draft.body, draft.properties, 1)
+
+
 def _batches(topic: str, queue: int | None, drafts: list[Draft]) -> Iterator[Parcel]:
     """Batches of a size that brokers and networks like."""
     entries: list[bytes] = []
     size = 0
     for draft in drafts:
         entry = draft.entry()
+        if len(entry) > BODY_SIZE_MAX:  # too large for a batch, not for a message
+            if entries:
+                yield _batch(topic, queue, entries)
+                entries, size = [], 0
+            yield _single(draft, queue)
+            continue
         if entries and (size + len(entry) > BATCH_SIZE or len(entries) >= BATCH_ROWS):
             yield _batch(topic, queue, entries)
             entries, size = [], 0

@@ -139,5 +139,8 @@ def reason(error: BaseException) -> str:
     own = [line.strip() for line in text.splitlines() if line.strip().startswith("kourou.")]
     if own:
         return own[-1].partition(": ")[2]
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    behind = text.rpartition("Traceback (most recent call last):")[2]  # where Python raised something; then what it was
+    lines = [line.strip() for line in behind.splitlines() if line.strip() and (behind == text or line[0] != " ")]
+    if len(lines) > 1 and lines[0].startswith("An error occurred while calling "):  # Py4J's; then what Java raised
+        return lines[1].removeprefix(": ")
     return lines[0] if lines else type(error).__name__

@@ -64,16 +64,26 @@ class Topics:
     def __init__(self, settings: ReadSettings) -> None:
         self._settings = settings
         self.cluster = Cluster(settings.name_servers, settings.access, settings.retry_s)
+        self._read: set[str] = set()  # topics that could be read before
 
     def queues(self) -> list[MessageQueue]:
         """All queues as they are now. Raises OptionError for topics or queues that there are not."""
         settings = self._settings
         if settings.assigned:
             return self._assigned(settings.assigned)
-        topics: Iterable[str] = settings.topics
         if settings.topic_pattern is not None:
             topics = self.cluster.topics(settings.topic_pattern)
-        return sorted(queue for topic in topics for queue in self.cluster.route(topic, fresh=True).readable)
+            return sorted(queue for topic in topics for queue in self.cluster.route(topic, fresh=True).readable)
+        return sorted(queue for topic in settings.topics for queue in self._named_topic(topic))
+
+    def _named_topic(self, topic: str) -> tuple[MessageQueue, ...]:
+        """Its queues; none while no broker is there, or while one that was read before is closed."""
+        route = self.cluster.route(topic, fresh=True)
+        if route.readable:
+            self._read.add(topic)
+        elif any(route.brokers.values()) and topic not in self._read:
+            raise OptionError(f"topic {topic} may not be read: give it the permission to (updateTopicPerm -p 6)")
+        return route.readable
 
     def _assigned(self, queues: tuple[MessageQueue, ...]) -> list[MessageQueue]:
         for topic in {queue.topic for queue in queues}:
@@ -150,7 +160,7 @@ class BatchReader(DataSourceReader):
         queues = [queue for queue in topics.queues() if self._wants_queue(queue)]
         first = topics.cluster.starts(queues)
         starts = topics.place(settings.starting, queues, otherwise="earliest")
-        ends = topics.place(settings.ending, queues, otherwise="latest")
+        ends = self._there(topics.place(settings.ending, queues, otherwise="latest"), topics)
         ranges = [self._range(queue, starts[queue], ends[queue], first[queue]) for queue in queues]
         tasks = make_tasks(
             [self._narrowed(one) for one in ranges],
@@ -158,6 +168,20 @@ class BatchReader(DataSourceReader):
             task_rows_max=settings.task_rows_max,
         )
         return [TaskPartition(task) for task in tasks]
+
+    def _there(self, ends: Offsets, topics: Topics) -> Offsets:
+        """Without what a user asked for and no queue has."""
+        if not isinstance(self._settings.ending, dict):
+            return ends
+        last = topics.cluster.ends(ends)
+        beyond = [queue for queue in ends if ends[queue] > last[queue]]
+        if beyond and self._settings.fail_on_loss:
+            queue = beyond[0]
+            raise DataLossError(
+                f"{_name(queue)} ends at offset {last[queue]}, and endingOffsets asks for {ends[queue]} "
+                "(failOnDataLoss=false goes on with what there is)"
+            )
+        return {queue: min(end, last[queue]) for queue, end in ends.items()}
 
     def _range(self, queue: MessageQueue, start: int, end: int, first: int) -> Range:
         if start < first and end > start:
@@ -177,7 +201,8 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         settle()
-        return read_task(partition.value, self._settings, self._selection)
+        task = partition.value or ()  # where there is nothing to read, Spark makes a partition of None
+        return read_task(task, self._settings, self._selection)
 
 
 class NarrowingReader(BatchReader):

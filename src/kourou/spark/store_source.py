@@ -104,6 +104,8 @@ class StoreReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         settle()
+        if partition.value is None:  # Spark's own, where there is nothing to read
+            return iter(())
         settings = self._settings
         rows = make_rows(
             settings.columns,

@@ -59,6 +59,7 @@ def dedup(
         once=once,
         every_s=every_s,
         options=options,
+        job={"pipeline": JOB, "by": by},
     )
     with (runner or Runner()).run(JOB, by=by, window=window, **wanted.asked()) as run:
         first = first_of_key(read_stream(run, wanted), by, window)

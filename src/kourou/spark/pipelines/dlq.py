@@ -25,7 +25,7 @@ from kourou.spark.errors import OptionError
 from kourou.spark.options import Options
 from kourou.spark.pipelines.choosing import Choice, stored_ms, text_of
 from kourou.spark.pipelines.folders import open_folder
-from kourou.spark.pipelines.intervals import missing, size as size_of
+from kourou.spark.pipelines.intervals import Interval, missing, size as size_of
 from kourou.spark.pipelines.ledger import Commit, Ledger, from_nested_done, to_nested_done
 from kourou.spark.pipelines.progress import BatchProgress
 from kourou.spark.pipelines.report import Cell, Chart, RunReport, Table, span_text, time_text
@@ -286,25 +286,26 @@ class _Redrive:
             self._cluster.route(self._target)
         route = self._cluster.route(self._topic, fresh=True)
         left = self._left(route)
-        known = sum(size_of(intervals) for intervals in self._ledger.done.values())
+        known = sum(size_of(self._ledger.done.get(queue, ())) for queue in route.readable)
         total = sum(end - start for _, start, end in left)
         tasks = tasks_for(run, rate)
         counts: dict[str, int] = {}
-        for number, (queue, start, end) in enumerate(_pieces(left, batch_rows)):
+        for number, (queue, intervals) in enumerate(_pieces(left, batch_rows)):
             if run.is_stopping:
                 break
             began = time.monotonic()
-            total -= end - start
-            frame = self._frame(queue, start, end)
+            rows_read = size_of(intervals)
+            total -= rows_read
+            frame = self._frame(queue, intervals)
             if dry_run:
                 self._count(frame, counts)
-                sent = Shipment(rows=end - start)
+                sent = Shipment(rows=rows_read)
             else:
                 sent = self._send(frame, queue, tasks, check_rate(rate, tasks))
             run.batch(
                 BatchProgress(
                     batch=number,
-                    rows=end - start,
+                    rows=rows_read,
                     bytes=sent.bytes,
                     written=sent.sent,
                     seconds=time.monotonic() - began,
@@ -328,7 +329,7 @@ class _Redrive:
             for start, end in missing(starts[queue], ends[queue], self._ledger.done.get(queue, ()))
         ]
 
-    def _frame(self, queue: MessageQueue, start: int, end: int) -> "DataFrame":
+    def _frame(self, queue: MessageQueue, intervals: Sequence[Interval]) -> "DataFrame":
         """Letters as they are to be sent: `topic` is where they go, `from_topic` where they are."""
         from pyspark.sql import functions as F  # noqa: N812
 
@@ -336,10 +337,14 @@ class _Redrive:
         reader = self._run.spark.read.format("rocketmq").options(**self._options)
         frame = (
             reader.option("assign", json.dumps(place))
-            .option("startingOffsets", _offsets(queue, start))
-            .option("endingOffsets", _offsets(queue, end))
+            .option("startingOffsets", _offsets(queue, intervals[0][0]))
+            .option("endingOffsets", _offsets(queue, intervals[-1][1]))
             .load()
         )
+        if len(intervals) > 1:  # between them is what was redriven before
+            left = [(offset,) for start, end in intervals for offset in range(start, end)]
+            left_frame = self._run.spark.createDataFrame(left, "queue_offset bigint")
+            frame = frame.join(F.broadcast(left_frame), "queue_offset", "left_semi")
         frame = self._chosen.apply(frame).withColumn("from_topic", F.col("topic"))
         if self._target == ORIGIN:
             return frame.withColumn("topic", _origin()).where(F.col("topic").isNotNull())
@@ -373,8 +378,17 @@ class _Redrive:
         return sent
 
 
-def _pieces(left: Sequence[tuple[MessageQueue, int, int]], size_max: int) -> list[tuple[MessageQueue, int, int]]:
-    return [(queue, at, min(at + size_max, end)) for queue, start, end in left for at in range(start, end, size_max)]
+def _pieces(left: Sequence[tuple[MessageQueue, int, int]], size_max: int) -> list[tuple[MessageQueue, list[Interval]]]:
+    """Batches: what is left of a queue within so many offsets. What was redriven may lie scattered among it."""
+    pieces: list[tuple[MessageQueue, list[Interval]]] = []
+    for queue, start, end in left:
+        for at in range(start, end, size_max):
+            until = min(at + size_max, end)
+            if pieces and pieces[-1][0] == queue and until - pieces[-1][1][0][0] <= size_max:
+                pieces[-1][1].append((at, until))
+            else:
+                pieces.append((queue, [(at, until)]))
+    return pieces
 
 
 def _offsets(queue: MessageQueue, offset: int) -> str:

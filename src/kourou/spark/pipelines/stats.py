@@ -66,6 +66,8 @@ def traffic(
     chosen = chosen or Choice()
     asked = {"topics": topics, "namesrv": namesrv, "store": None if store is None else str(store)}
     with (runner or Runner()).run("stats traffic", **asked, where=chosen.where) as run:
+        if window_s < 1:
+            raise OptionError(f"a window is at least a second, not {window_s}")
         frame = chosen.apply(_messages(run, topics, namesrv, store, pattern, chosen, options or {}))
         _tell_traffic(run, frame, window_s)
     return run.report

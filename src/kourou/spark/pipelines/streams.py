@@ -4,13 +4,15 @@ The checkpoint says how far the query is. A batch that was under way when a run 
 the same rows and the same unique keys: at least once, and duplicates can be told.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from kourou.spark.errors import OptionError
 from kourou.spark.pipelines.running import Run
 from kourou.spark.pipelines.sending import (
     How,
@@ -25,10 +27,11 @@ from kourou.spark.pipelines.sending import (
 from kourou.spark.source import commit_progress
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 BATCH_ROWS: Final = 500_000
+LABEL: Final = "kourou.json"
 KEPT: Final = 1000
 """Batches whose counts are kept until Spark tells of them."""
 
@@ -46,12 +49,18 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True):
     output_mode: str = "append"
     options: dict[str, str] = {}
     """Of the source, those for access also of the sink."""
+    job: dict[str, str] = {}
+    """Which pipeline, and what makes its query another one."""
 
     def source(self) -> dict[str, str]:
         given = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(BATCH_ROWS), **self.options}
         if "startingTimestamp" in given:
             del given["startingOffsets"]
         return {**given, "topics": self.topics, **({"namesrv": self.namesrv} if self.namesrv else {})}
+
+    def belongings(self) -> dict[str, str]:
+        """What the checkpoint is for, and for nothing else."""
+        return {**self.job, "topics": self.topics}
 
     def asked(self) -> dict[str, object]:
         return {"topics": self.topics, "target": self.target, "checkpoint": self.checkpoint, "once": self.once}
@@ -66,6 +75,7 @@ def flow(
     once: bool,
     every_s: float,
     options: Mapping[str, str] | None,
+    job: Mapping[str, str],
     output_mode: str = "append",
 ) -> Flow:
     return Flow(
@@ -77,6 +87,7 @@ def flow(
         every_s=every_s,
         options=dict(options or {}),
         output_mode=output_mode,
+        job=dict(job),
     )
 
 
@@ -97,6 +108,8 @@ def send_stream(
     """Run the query that sends a stream's rows, to its end or until a stop. Raises what it fails with."""
     options = sink_options(wanted.namesrv, wanted.options)
     check_rows(frame, wanted.target)
+    label = Label(run.spark, wanted.checkpoint)
+    label.check(wanted.belongings())
     counts: dict[int, Shipment] = {}
     started: Future[StreamingQuery] = Future()  # its id stays the same for as long as the checkpoint is there
 
@@ -104,6 +117,7 @@ def send_stream(
         run.enter_batch(number)
         how = How(write_id=f"{started.result().id}/{number}", is_ordered=is_ordered)
         counts[number] = send_frame(prepare(batch), Sending(options=options, topic=wanted.target, how=how))
+        label.write(wanted.belongings())  # not before: a query that never sent anything may still be changed
         counts.pop(number - KEPT, None)
         note_trouble(run.report, counts[number])
 
@@ -125,3 +139,39 @@ def send_stream(
     run.follow(query, count)
     if "group" in wanted.options and run.report.to_offsets:
         commit_progress(run.report.to_offsets, wanted.source())
+
+
+class Label:
+    """A file in a checkpoint that says what it is for. Spark itself takes another query's, and skips what that did."""
+
+    def __init__(self, spark: "SparkSession", checkpoint: str) -> None:
+        jvm: Any = spark._jvm  # where Spark finds the checkpoint, by its own rules
+        self._checkpoint = checkpoint
+        self._path = jvm.org.apache.hadoop.fs.Path(checkpoint, LABEL)
+        self._files = self._path.getFileSystem(spark._jsc.hadoopConfiguration())
+        self._read = jvm.org.apache.commons.io.IOUtils.toByteArray
+        self._is_written = False
+
+    def check(self, wanted: Mapping[str, str]) -> None:
+        """Raises OptionError for a checkpoint that is for something else."""
+        if not self._files.exists(self._path):
+            return
+        file = self._files.open(self._path)
+        try:
+            found = json.loads(bytes(self._read(file)))
+        finally:
+            file.close()
+        if found != dict(wanted):
+            others = [f"{name} {found.get(name)!r}" for name in found if found.get(name) != wanted.get(name)]
+            raise OptionError(
+                f"checkpoint {self._checkpoint} belongs to a run with {', '.join(others)}: take another folder"
+            )
+        self._is_written = True
+
+    def write(self, wanted: Mapping[str, str]) -> None:
+        if self._is_written:
+            return
+        file = self._files.create(self._path, True)
+        file.write(bytearray(json.dumps(dict(wanted)).encode()))
+        file.close()
+        self._is_written = True

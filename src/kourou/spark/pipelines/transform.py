@@ -50,6 +50,7 @@ def transform(
         every_s=every_s,
         options=options,
         output_mode=output_mode,
+        job={"pipeline": JOB, "sql": sql},
     )
     with (runner or Runner()).run(JOB, sql=sql, **wanted.asked()) as run:
         from pyspark.errors import PySparkException
