@@ -16,7 +16,7 @@ from pyspark.sql.types import _parse_datatype_string
 
 from kourou.embedded import EmbeddedThread
 from kourou.spark.cluster import Cluster
-from kourou.spark.errors import DataLossError, OptionError
+from kourou.spark.errors import DataLossError, OptionError, SparkError
 from kourou.spark.formats import RocketmqSource
 from kourou.spark.messages import BODY_SIZE_MAX, Draft, Drafts
 from kourou.spark.options import Options
@@ -103,6 +103,35 @@ def test_an_end_that_no_queue_has(broker: EmbeddedThread, cluster: Cluster) -> N
     [task] = reader.partitions()
     assert pa.Table.from_batches(reader.read(task))["queue_offset"].to_pylist() == [0, 1, 2, 3, 4]
     assert list(reader.read(InputPartition(None))) == []
+
+
+def test_a_start_that_no_queue_has(broker: EmbeddedThread, cluster: Cluster) -> None:
+    """A stream that begins there would take the queue for one that was made anew."""
+    create_topic(broker.namesrv, "early")
+    send(cluster, "early", [b"x"] * 3)
+    offsets = json.dumps({"early": {"broker-a": {"0": 5000}}})
+    options = {"namesrv": broker.namesrv, "topics": "early", "startingOffsets": offsets}
+    schema: Any = _parse_datatype_string("body BINARY")
+    with pytest.raises(DataLossError, match="ends at offset 3, and startingOffsets asks for 5000"):
+        RocketmqSource(options).streamReader(schema).initialOffset()
+    forgiving = RocketmqSource({**options, "failOnDataLoss": "false"}).streamReader(schema)
+    assert forgiving.initialOffset() == {"early": {"broker-a": {"0": 3}}}
+
+
+@pytest.mark.parametrize("name", ["tlsTrust", "tlsCert", "tlsKey"])
+def test_a_file_that_is_not_there(broker: EmbeddedThread, name: str) -> None:
+    options = {"namesrv": broker.namesrv, "topics": "any", "tls": "true", name: "/nowhere/x.pem"}
+    with pytest.raises(OptionError, match=f"option {name}: there is no file /nowhere/x.pem"):
+        RocketmqSource(options).schema()
+
+
+def test_a_time_to_deliver_at_where_there_are_no_timers(broker: EmbeddedThread, cluster: Cluster) -> None:
+    """Told at once: what a broker can't do will not pass."""
+    create_topic(broker.namesrv, "timers")
+    row = pa.record_batch({"body": [b"x"], "deliver_at": pa.array([2**50], pa.timestamp("us", "UTC"))})
+    patience = Patience(60.0, sleep=lambda _: pytest.fail("tried again"))
+    with pytest.raises(SparkError, match="timerWheelEnable is false"):
+        Sender(cluster, "G", patience).send(Drafts("timers", "job/0").of(row))
 
 
 @pytest.mark.parametrize("offset", ["1.5", "true", "null", '"1"'])

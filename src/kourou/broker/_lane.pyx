@@ -839,7 +839,9 @@ cdef class FastLane:
         cdef uint8_t* p
         if not self._may_send_now(request, now_ms) or not _numbers(request, &queue_id, &sys_flag, &born_ms, &flag, &times):
             return False
-        if _maybe_bool(request, M_BATCH) != 0 or sys_flag & TRANSACTION or request.body_size > self._log.max_body_size:
+        if _maybe_bool(request, M_BATCH) != 0 or sys_flag & TRANSACTION:
+            return False
+        if request.body_size == 0 or request.body_size > self._log.max_body_size:
             return False
         if not self._unescape(request, &properties) or not _walk(&properties):
             return False

@@ -98,7 +98,7 @@ class Puts:
             done = self._store.append(messages, now_ms, together=together)
         except IllegalMessageError as error:
             self.failed += 1
-            raise self._illegal(str(error)) from None
+            raise self.illegal(str(error)) from None
         except (DiskFullError, DiskFailedError) as error:
             self.failed += 1
             raise Refused(
@@ -132,7 +132,7 @@ class Puts:
         try:
             message.properties = _properties.encode(properties).encode()
         except LocalProtocolError as error:
-            raise self._illegal(str(error)) from None
+            raise self.illegal(str(error)) from None
         return message
 
     def delay_level(self, properties: dict[str, str]) -> int:
@@ -148,7 +148,8 @@ class Puts:
             ) from None
         return min(level, self.level_max)
 
-    def _illegal(self, reason: str) -> Refused:
+    def illegal(self, reason: str) -> Refused:
+        """What is said of a message that can't be stored as it is."""
         return Refused(
             ResponseCode.MESSAGE_ILLEGAL,
             "the message is illegal, maybe msg body or properties length not matched. msg body length limit "

@@ -158,6 +158,9 @@ class Send:
             raise Refused(
                 ResponseCode.NO_PERMISSION, f"the broker[{self._settings.ip}] sending transaction message is forbidden"
             )
+        if not message.body:
+            self._puts.failed += 1
+            raise self._puts.illegal("its body is empty")
         wait = properties.get(Property.WAIT_STORED, "true").lower() == "true"
         (stored,) = self._puts.put([message], properties, asked.now_ms)
         self._stats.put(message.topic, 1, stored.size)

@@ -119,7 +119,7 @@ class Cluster:
         """
         if fresh or topic not in self._routes:
             if self._is_planned or topic in self._routes:
-                what = f"topic {topic!r} can't be found any more"
+                what = f"topic {topic!r} can't be found{' any more' if topic in self._routes else ''}"
                 self._routes[topic] = persist(what, lambda: self._ask_route(topic, UnreachableError), self._patience_s)
             else:
                 self._routes[topic] = self._ask_route(topic, OptionError)

@@ -1,5 +1,6 @@
 """The options of `format("rocketmq")` for reading, checked and as values."""
 
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -100,6 +101,10 @@ def read_access(options: Options) -> tuple[tuple[str, ...], Access, float]:
     access_key, secret_key = options.text("accessKey"), options.text("secretKey")
     if (access_key is None) != (secret_key is None):
         raise OptionError("options accessKey and secretKey belong together")
+    for name in ("tlsTrust", "tlsCert", "tlsKey"):
+        path = options.text(name)
+        if path is not None and not Path(path).is_file():
+            raise OptionError(f"option {name}: there is no file {path}")
     access = Access(
         timeout=_seconds(options, "requestTimeout", 10.0),
         access_key=access_key,

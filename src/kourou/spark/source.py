@@ -116,6 +116,18 @@ class Topics:
             )
         return self._named(position, queues, otherwise)
 
+    def within(self, offsets: Offsets, option: str) -> Offsets:
+        """Offsets that a user gave, none behind the end of its queue. Raises DataLossError."""
+        last = self.cluster.ends(offsets)
+        beyond = [queue for queue in offsets if offsets[queue] > last[queue]]
+        if beyond and self._settings.fail_on_loss:
+            queue = beyond[0]
+            raise DataLossError(
+                f"{_name(queue)} ends at offset {last[queue]}, and {option} asks for {offsets[queue]} "
+                "(failOnDataLoss=false goes on with what there is)"
+            )
+        return {queue: min(offset, last[queue]) for queue, offset in offsets.items()}
+
     def _named(self, given: Mapping[MessageQueue, int], queues: list[MessageQueue], otherwise: str) -> Offsets:
         code = EARLIEST if otherwise == "earliest" else LATEST
         wanted = {queue: given.get(queue, code) for queue in queues}
@@ -160,7 +172,9 @@ class BatchReader(DataSourceReader):
         queues = [queue for queue in topics.queues() if self._wants_queue(queue)]
         first = topics.cluster.starts(queues)
         starts = topics.place(settings.starting, queues, otherwise="earliest")
-        ends = self._there(topics.place(settings.ending, queues, otherwise="latest"), topics)
+        ends = topics.place(settings.ending, queues, otherwise="latest")
+        if isinstance(settings.ending, dict):
+            ends = topics.within(ends, "endingOffsets")
         ranges = [self._range(queue, starts[queue], ends[queue], first[queue]) for queue in queues]
         tasks = make_tasks(
             [self._narrowed(one) for one in ranges],
@@ -168,20 +182,6 @@ class BatchReader(DataSourceReader):
             task_rows_max=settings.task_rows_max,
         )
         return [TaskPartition(task) for task in tasks]
-
-    def _there(self, ends: Offsets, topics: Topics) -> Offsets:
-        """Without what a user asked for and no queue has."""
-        if not isinstance(self._settings.ending, dict):
-            return ends
-        last = topics.cluster.ends(ends)
-        beyond = [queue for queue in ends if ends[queue] > last[queue]]
-        if beyond and self._settings.fail_on_loss:
-            queue = beyond[0]
-            raise DataLossError(
-                f"{_name(queue)} ends at offset {last[queue]}, and endingOffsets asks for {ends[queue]} "
-                "(failOnDataLoss=false goes on with what there is)"
-            )
-        return {queue: min(end, last[queue]) for queue, end in ends.items()}
 
     def _range(self, queue: MessageQueue, start: int, end: int, first: int) -> Range:
         if start < first and end > start:
@@ -288,8 +288,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         queues = self.topics.queues()
-        otherwise = "latest" if self._settings.starting == "latest" else "earliest"
-        return _plain(self.topics.place(self._settings.starting, queues, otherwise=otherwise))
+        starting = self._settings.starting
+        offsets = self.topics.place(starting, queues, otherwise="latest" if starting == "latest" else "earliest")
+        return _plain(self.topics.within(offsets, "startingOffsets") if isinstance(starting, dict) else offsets)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._target = self.topics.cluster.ends(self.topics.queues())

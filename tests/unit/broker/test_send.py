@@ -259,6 +259,13 @@ def test_what_is_too_large(client: SimulatedClient, command: Command) -> None:
     assert (answer.remark or "").startswith("the message is illegal, maybe msg body or properties length not matched.")
 
 
+def test_an_empty_body(client: SimulatedClient) -> None:
+    """A single message has one, for Java's broker takes an empty one for none; those of a batch need not."""
+    answer = client.ask(send(b""))
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    assert (answer.remark or "").endswith("its body is empty")
+
+
 @pytest.mark.parametrize("code", [310, 320, 10, 324, 325, 36, 11, 34, 15, 14, 41, 12, 33, 29, 30])
 @pytest.mark.parametrize("ext", [None, {}, {"a": "x", "queueId": "x", "offset": "-", "e": "1e9"}])
 def test_headers_that_make_no_sense(client: SimulatedClient, code: int, ext: dict[str, str] | None) -> None:
