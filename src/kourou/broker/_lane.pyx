@@ -31,10 +31,9 @@ from kourou.protocol.scan cimport (
 from kourou.store.appending cimport Appender
 from kourou.store.commit_log cimport CommitLog
 from kourou.store.consume_queue cimport ConsumeQueue
+from kourou.store.crc cimport kourou_crc32
 from kourou.store.dispatch cimport Dispatcher
 from kourou.store.writer cimport publish_at, write_up_to_properties
-
-import zlib
 
 import msgspec
 
@@ -48,45 +47,8 @@ from kourou.protocol.record import FILLER_SIZE_MIN, MAGIC_V1, RECORD_CRC_SIZE, R
 from kourou.store.errors import StoreError
 from kourou.store.consume_queue_ext import ADDRESS_MAX
 
-cdef extern from "Python.h":
-    object PyMemoryView_FromMemory(char* memory, Py_ssize_t size, int flags)
-    int PyBUF_READ
-
 cdef extern from *:
     """
-    /* CRC-32 (IEEE), eight bytes at a time. */
-    static uint32_t kourou_crc_table[8][256];
-
-    static void kourou_crc_prepare(void) {
-        for (int i = 0; i < 256; i++) {
-            uint32_t crc = (uint32_t)i;
-            for (int bit = 0; bit < 8; bit++) crc = crc & 1 ? 0xEDB88320u ^ (crc >> 1) : crc >> 1;
-            kourou_crc_table[0][i] = crc;
-        }
-        for (int i = 0; i < 256; i++)
-            for (int step = 1; step < 8; step++) {
-                uint32_t crc = kourou_crc_table[step - 1][i];
-                kourou_crc_table[step][i] = (crc >> 8) ^ kourou_crc_table[0][crc & 255];
-            }
-    }
-
-    static uint32_t kourou_crc(const uint8_t* p, size_t size) {
-        uint32_t crc = ~0u;
-    #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-        for (; size >= 8; size -= 8, p += 8) {
-            uint64_t x;
-            memcpy(&x, p, 8);
-            x ^= crc;
-            crc = kourou_crc_table[7][x & 255] ^ kourou_crc_table[6][(x >> 8) & 255]
-                ^ kourou_crc_table[5][(x >> 16) & 255] ^ kourou_crc_table[4][(x >> 24) & 255]
-                ^ kourou_crc_table[3][(x >> 32) & 255] ^ kourou_crc_table[2][(x >> 40) & 255]
-                ^ kourou_crc_table[1][(x >> 48) & 255] ^ kourou_crc_table[0][x >> 56];
-        }
-    #endif
-        while (size--) crc = (crc >> 8) ^ kourou_crc_table[0][(crc ^ *p++) & 255];
-        return ~crc;
-    }
-
     /* Has any of these bytes its highest bit set? */
     static inline int kourou_has_high(const uint8_t* p, size_t size) {
         uint64_t all = 0, x;
@@ -98,13 +60,8 @@ cdef extern from *:
         return (all & 0x8080808080808080ULL) != 0;
     }
     """
-    void kourou_crc_prepare() noexcept nogil
-    uint32_t kourou_crc(const uint8_t* p, size_t size) noexcept nogil
     bint kourou_has_high(const uint8_t* p, size_t size) noexcept nogil
 
-kourou_crc_prepare()
-
-cdef object _zlib_crc = zlib.crc32
 cdef object _json = msgspec.json.encode
 cdef object _slave = Role.SLAVE
 
@@ -117,7 +74,6 @@ cdef enum:
     NAMES_MAX = 48
     KNOWN_MAX = 4096
     KEPT_CAPACITY = 1048576
-    OWN_CRC_MAX = 1024
     TRANSACTION = 0xC
     MULTI_TAGS = 0x2
     HOST_BITS = 0x30
@@ -1423,15 +1379,9 @@ cdef bint _numbers(
     )
 
 
-cdef int _crc(const uint8_t* body, Py_ssize_t size) except? -1:
-    """As hashes.crc32, of a body. zlib's is quicker for long ones."""
-    cdef uint32_t crc
-    if size == 0:
-        return 0
-    if size <= OWN_CRC_MAX:
-        return <int>(kourou_crc(body, size) & 0x7FFFFFFF)
-    crc = _zlib_crc(PyMemoryView_FromMemory(<char*>body, size, PyBUF_READ))
-    return <int>(crc & 0x7FFFFFFF)
+cdef inline int _crc(const uint8_t* body, Py_ssize_t size) noexcept nogil:
+    """As hashes.crc32, of a body."""
+    return <int>(kourou_crc32(body, size) & <uint32_t>0x7FFFFFFF)
 
 
 cdef bint _is_utf8(const uint8_t* p, Py_ssize_t size) except -1:

@@ -9,11 +9,12 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy, memset
 
 from kourou.protocol cimport layout
 from kourou.protocol.record cimport Scanner
+from kourou.store.crc cimport kourou_crc32
 
 from kourou.protocol.hashes import crc32 as _crc32
 from kourou.spark.columns import COLUMNS, CORRUPT, arrow_schema
@@ -459,12 +460,14 @@ cdef class CompiledRows:
     cdef bint is_usual(self, Scanner scanner) except -1:
         """Can `add` take it? What it can't, the plain twin knows how to."""
         cdef int sys_flag = scanner.sys_flag
+        cdef uint32_t crc
         if sys_flag & (BORN_V6 | STORE_V6):
             return False
         if self.decompressing and (sys_flag & COMPRESSED or sys_flag & BATCH_INSIDE == BATCH_INSIDE):
             return False
         if self.verify and scanner.body_size:
-            if _crc32(scanner._bytes[scanner.body_at : scanner.body_at + scanner.body_size]) != scanner.body_crc:
+            crc = kourou_crc32(&scanner._view[scanner.body_at], scanner.body_size)
+            if <int> (crc & <uint32_t> 0x7FFFFFFF) != scanner.body_crc:
                 return False
         if scanner.topic_size and not is_utf8(&scanner._view[scanner.topic_at], scanner.topic_size):
             return False
