@@ -194,7 +194,8 @@ def spark_lines(found: dict[str, Any]) -> list[str]:
         ours, theirs = found["live"]["rocketmq"], found["live"]["kafka"]
         text += ["", f"a small batch, {QUEUES} queues: {ours:.0f} ms, Kafka's {theirs:.0f} ms"]
     if "dent" in found:
-        for name, label in (("alone_ms", "alone"), ("beside_ms", "beside Spark")):
+        labels = {"alone_ms": "alone", "busy_ms": "while Spark computes", "beside_ms": "while Spark reads"}
+        for name, label in labels.items():
             each = found["dent"][name]
             p50, p99 = (middle(one[share] for one in each) for share in ("p50", "p99"))
             text.append(f"a producer {label}: p50 {p50:.2f} ms, p99 {p99:.2f} ms")

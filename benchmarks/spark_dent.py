@@ -54,7 +54,10 @@ def _run_pace(namesrv: str, topic: str, seconds: float) -> dict[str, float]:
 def dent(
     namesrv: str, topic: str, rows: int, folder: Path, environment: Mapping[str, str], seconds: float, rounds: int = 3
 ) -> dict[str, object]:
-    """Rounds without a reader and with one, in turns, while Spark is there all the time."""
+    """Rounds without a reader and with one, in turns, while Spark is there all the time.
+
+    Between them, one in which Spark only computes: what a busy machine does to a producer anyhow.
+    """
     folder.mkdir()
     words = ["--namesrv", namesrv, "--folder", str(folder), "--rows", str(rows)]
     command = [sys.executable, "-m", "benchmarks.spark_beside", *words]
@@ -62,21 +65,24 @@ def dent(
         spark = subprocess.Popen(command, env=environment, stdout=output, stderr=output, preexec_fn=_step_back)
     try:
         _wait_for(folder / "ready", spark)
-        alone, beside = [], []
+        alone: list[dict[str, float]] = []
+        busy: list[dict[str, float]] = []
+        beside: list[dict[str, float]] = []
         for _ in range(rounds):
             alone.append(_run_pace(namesrv, topic, seconds))
-            (folder / "read").touch()
-            _wait_for(folder / "reading", spark)
-            beside.append(_run_pace(namesrv, topic, seconds))
-            (folder / "read").unlink()
-            _wait_gone(folder / "reading", spark)
+            for word, answer, found in (("compute", "computing", busy), ("read", "reading", beside)):
+                (folder / word).touch()
+                _wait_for(folder / answer, spark)
+                found.append(_run_pace(namesrv, topic, seconds))
+                (folder / word).unlink()
+                _wait_gone(folder / answer, spark)
         (folder / "enough").touch()
         spark.wait(60)
         speed = json.loads((folder / "figures.json").read_text())["rows_per_s"]
     finally:
         spark.kill()
         spark.wait()
-    return {"alone_ms": alone, "beside_ms": beside, "read_rows_per_s": speed}
+    return {"alone_ms": alone, "busy_ms": busy, "beside_ms": beside, "read_rows_per_s": speed}
 
 
 def _step_back() -> None:
