@@ -153,7 +153,7 @@ def spark_figures(quick: bool, only: str | None, folder: Path) -> dict[str, Any]
             found: dict[str, Any] = json.loads((work / "figures.json").read_text())
             kafka.stop()
             if only is None or "dent" in only:
-                seconds = 3.0 if quick else 15.0
+                seconds = 3.0 if quick else 8.0
                 found["dent"] = dent(broker.address, LIVE_TOPIC, rows, folder / "dent", environment, seconds)
         finally:
             broker.stop()

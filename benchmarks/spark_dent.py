@@ -52,7 +52,7 @@ def _run_pace(namesrv: str, topic: str, seconds: float) -> dict[str, float]:
 
 
 def dent(
-    namesrv: str, topic: str, rows: int, folder: Path, environment: Mapping[str, str], seconds: float, rounds: int = 3
+    namesrv: str, topic: str, rows: int, folder: Path, environment: Mapping[str, str], seconds: float, rounds: int = 7
 ) -> dict[str, object]:
     """Rounds without a reader and with one, in turns, while Spark is there all the time.
 
