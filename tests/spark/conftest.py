@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kourou.embedded import EmbeddedThread
+from kourou.spark.cluster import Cluster
 from kourou.spark.session import session
+
+from .brokers import ACCESS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,3 +34,8 @@ def spark() -> Iterator["SparkSession"]:
 def broker() -> Iterator[EmbeddedThread]:
     with EmbeddedThread() as running:
         yield running
+
+
+@pytest.fixture
+def cluster(broker: EmbeddedThread) -> Cluster:
+    return Cluster((broker.namesrv,), ACCESS, 5.0)

@@ -30,17 +30,12 @@ from kourou.spark.pulling import Patience
 from kourou.spark.sending import Sender
 from kourou.spark.session import reason
 
-from .brokers import ACCESS, create_topic, pull_all, send
+from .brokers import create_topic, pull_all, send
 
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"),
 ]
-
-
-@pytest.fixture
-def cluster(broker: EmbeddedThread) -> Cluster:
-    return Cluster((broker.namesrv,), ACCESS, 5.0)
 
 
 # ── In a real Spark ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -90,7 +85,7 @@ def test_the_reason_is_what_python_raised(spark: SparkSession) -> None:
 def test_an_end_that_no_queue_has(broker: EmbeddedThread, cluster: Cluster) -> None:
     create_topic(broker.namesrv, "short")
     send(cluster, "short", [b"x"] * 5)
-    kind = _parse_datatype_string("queue_offset bigint")
+    kind: Any = _parse_datatype_string("queue_offset bigint")
     asked = {
         "namesrv": broker.namesrv,
         "topics": "short",
@@ -98,8 +93,8 @@ def test_an_end_that_no_queue_has(broker: EmbeddedThread, cluster: Cluster) -> N
         "endingOffsets": json.dumps({"short": {"broker-a": {"0": 6}}}),
     }
     with pytest.raises(DataLossError, match="queue 0 ends at offset 5, and endingOffsets asks for 6"):
-        RocketmqSource(asked).reader(kind).partitions()  # type: ignore[arg-type]
-    reader: Any = RocketmqSource({**asked, "failOnDataLoss": "false"}).reader(kind)  # type: ignore[arg-type]
+        RocketmqSource(asked).reader(kind).partitions()
+    reader: Any = RocketmqSource({**asked, "failOnDataLoss": "false"}).reader(kind)
     [task] = reader.partitions()
     assert pa.Table.from_batches(reader.read(task))["queue_offset"].to_pylist() == [0, 1, 2, 3, 4]
     assert list(reader.read(InputPartition(None))) == []
@@ -166,11 +161,11 @@ def test_a_time_that_brokers_can_t_take() -> None:
 def test_a_topic_that_may_not_be_read(broker: EmbeddedThread, cluster: Cluster) -> None:
     """As those of dead letters are at first."""
     create_topic(broker.namesrv, "closed", perm=2)
-    kind = _parse_datatype_string("queue_offset bigint")
+    kind: Any = _parse_datatype_string("queue_offset bigint")
     asked = {"namesrv": broker.namesrv, "topics": "closed", "columns": "queue_offset"}
     with pytest.raises(OptionError, match="topic closed may not be read"):
-        RocketmqSource(asked).reader(kind).partitions()  # type: ignore[arg-type]
-    stream = RocketmqSource(asked).streamReader(kind)  # type: ignore[arg-type]
+        RocketmqSource(asked).reader(kind).partitions()
+    stream = RocketmqSource(asked).streamReader(kind)
     with pytest.raises(OptionError, match="topic closed may not be read"):
         stream.initialOffset()
     create_topic(broker.namesrv, "closed")
@@ -218,7 +213,10 @@ def test_a_checkpoint_belongs_to_one_query(
     with pytest.raises(PipelineError, match="its body is null"):
         transform(bad, "claimed", "claimed-out", **given)
     sql = "SELECT body FROM messages"
+    (tmp_path / "c" / ".kourou.json.tmp").write_bytes(b'{"pipe')  # of a run that was killed as it wrote it
     assert transform(sql, "claimed", "claimed-out", **given).written.rows == 3  # nothing was done before
+    assert not (tmp_path / "c" / ".kourou.json.tmp").exists()
+    assert json.loads((tmp_path / "c" / "kourou.json").read_bytes())["sql"] == sql
     assert transform(sql, "claimed", "claimed-out", **given).written.rows == 0
     with pytest.raises(PipelineError, match="belongs to a run with sql 'SELECT body FROM messages': take another"):
         transform(bad, "claimed", "claimed-out", **given)

@@ -37,11 +37,6 @@ def broker() -> Iterator[EmbeddedThread]:
         wire.close_all()
 
 
-@pytest.fixture
-def cluster(broker: EmbeddedThread) -> Cluster:
-    return Cluster((broker.namesrv,), ACCESS, 5.0)
-
-
 def test_queues_and_their_offsets(broker: EmbeddedThread, cluster: Cluster) -> None:
     create_topic(broker.namesrv, "offsets", queues=3)
     send(cluster, "offsets", [b"a", b"b"], queue=1)

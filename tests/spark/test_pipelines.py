@@ -42,11 +42,6 @@ pytestmark = [
 
 
 @pytest.fixture
-def cluster(broker: EmbeddedThread) -> Cluster:
-    return Cluster((broker.namesrv,), ACCESS, 5.0)
-
-
-@pytest.fixture
 def runner(spark: SparkSession) -> Runner:
     return Runner(spark=spark)
 

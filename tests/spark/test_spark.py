@@ -14,17 +14,12 @@ from kourou.spark.cluster import Cluster
 from kourou.spark.columns import COLUMNS
 from kourou.spark.session import reason
 
-from .brokers import ACCESS, create_topic, pull_all, send
+from .brokers import create_topic, pull_all, send
 
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"),
 ]
-
-
-@pytest.fixture
-def cluster(broker: EmbeddedThread) -> Cluster:
-    return Cluster((broker.namesrv,), ACCESS, 5.0)
 
 
 def fill(broker: EmbeddedThread, cluster: Cluster, topic: str, queues: int = 3, count: int = 200) -> None:

@@ -1,5 +1,7 @@
 """Groups that may not read any more because they read too slowly."""
 
+from typing import Any
+
 import pytest
 from tests.unit.broker.asking import GROUP, heartbeat, ok, pull, send
 
@@ -11,8 +13,8 @@ from kourou.testing.broker import SimulatedBroker, SimulatedClient
 
 def prepared(**settings: object) -> tuple[SimulatedBroker, SimulatedClient]:
     """A group has got one of three messages."""
-    given = {"disable_slow_readers": True, "slow_reader_bytes": 100, **settings}
-    world = SimulatedBroker(settings=BrokerSettings(**given))  # type: ignore[arg-type]
+    given: dict[str, Any] = {"disable_slow_readers": True, "slow_reader_bytes": 100, **settings}
+    world = SimulatedBroker(settings=BrokerSettings(**given))
     client = world.connect()
     for _ in range(3):
         ok(client, send())

@@ -148,6 +148,7 @@ class Label:
         jvm: Any = spark._jvm  # where Spark finds the checkpoint, by its own rules
         self._checkpoint = checkpoint
         self._path = jvm.org.apache.hadoop.fs.Path(checkpoint, LABEL)
+        self._fresh = jvm.org.apache.hadoop.fs.Path(checkpoint, f".{LABEL}.tmp")
         self._files = self._path.getFileSystem(spark._jsc.hadoopConfiguration())
         self._read = jvm.org.apache.commons.io.IOUtils.toByteArray
         self._is_written = False
@@ -169,9 +170,12 @@ class Label:
         self._is_written = True
 
     def write(self, wanted: Mapping[str, str]) -> None:
+        """Under another name first: a run that is killed meanwhile leaves no half of it."""
         if self._is_written:
             return
-        file = self._files.create(self._path, True)
+        file = self._files.create(self._fresh, True)
         file.write(bytearray(json.dumps(dict(wanted)).encode()))
         file.close()
+        if not self._files.rename(self._fresh, self._path):
+            raise OptionError(f"checkpoint {self._checkpoint}: {LABEL} can't be written")
         self._is_written = True
