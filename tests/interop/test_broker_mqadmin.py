@@ -379,6 +379,7 @@ def test_counters(both: Both, topic: str, group: str) -> None:
 def test_settings_are_the_same(both: Both) -> None:
     expected, said = (_settings(text) for text in both.texts("getBrokerConfig", "-b", "BROKER"))
     assert said.keys() - expected.keys() == {
+        "bulkReadRatio",
         "maxAutoCreatedGroups",
         "maxAutoCreatedTopics",
         "rocketmq.broker.rebalance.lockMaxLiveTime",

@@ -23,6 +23,7 @@ class Wire:
     decoder: Decoder = field(default_factory=Decoder)
     sent: bytearray = field(default_factory=bytearray)
     closed: list[str] = field(default_factory=list)
+    steps_back: bool = False  # since the last read: the peer reads in bulk
     answers: dict[int, Any] = field(default_factory=dict)  # these three are what a simulated broker looks for
     told: list[Any] = field(default_factory=list)
     asked: list[Any] = field(default_factory=list)
@@ -45,8 +46,9 @@ class World(SimulatedBroker):
             match effect:
                 case Reply(peer, command) | Tell(peer, command):
                     peer.link.sent += frame.encode(command)
-                case ReplyParts(peer, command, parts, size):
+                case ReplyParts(peer, command, parts, size, is_bulk):
                     peer.link.sent += b"".join((encode_head(command, size), *parts))
+                    peer.link.steps_back |= is_bulk
                 case ReplyFrames(peer, frames):
                     peer.link.sent += frames
                 case Close(peer, reason):
@@ -57,11 +59,13 @@ class World(SimulatedBroker):
         """A read on a connection brought these bytes: what a driver does then."""
         peer = self.peers[number]
         wire: Wire = peer.link
+        wire.steps_back = False
         lane = self.machine.lane if self._fast else None
         data = wire.decoder.join(data)
         used = 0
         if lane is not None:
-            used, answers, held, count = lane.serve(peer, data, self.now_ms)
+            used, answers, held, count, is_bulk = lane.serve(peer, data, self.now_ms)
+            wire.steps_back |= is_bulk
             self.taken += used
             wire.sent += answers
             if count:
@@ -90,6 +94,7 @@ class World(SimulatedBroker):
             "answers": [bytes(peer.link.sent) for peer in self.peers],
             "errors": [str(peer.link.decoder.error) for peer in self.peers],
             "closed": [peer.link.closed for peer in self.peers],
+            "in bulk": [peer.link.steps_back for peer in self.peers],
             "log": [bytes(segments.file(start).buffer) for start in segments.starts],
             "log ends": (store.log.end, store.log.flushed, store.log.stored_ms, store.dispatched),
             "queues": {name: self._entries(*name) for name in store.queues.names()},

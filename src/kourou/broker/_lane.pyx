@@ -554,6 +554,7 @@ cdef class FastLane:
     cdef long long _waiting
     cdef bytes _born_host
     cdef uint8_t* _scratch
+    cdef bint _is_bulk  # a pull in bulk was served
     cdef bint _looked_at_log  # the next three are up to date
     cdef long long _log_start, _trusted
     cdef long long _window, _memory_count, _memory_size, _disk_count, _disk_size, _scan_count
@@ -615,7 +616,8 @@ cdef class FastLane:
     def serve(self, peer, bytes data not None, long long now_ms):
         """Serve the frames at the head of `data`, up to the first one that is unusual or not whole.
 
-        Returns the bytes used, the answers, and answers that must wait for the disk with their number.
+        Returns the bytes used, the answers, answers that must wait for the disk with their number, and whether the peer
+        reads in bulk.
         """
         cdef const uint8_t* base = <const uint8_t*>PyBytes_AS_STRING(data)
         cdef Py_ssize_t end = PyBytes_GET_SIZE(data), at = 0, stop
@@ -629,7 +631,7 @@ cdef class FastLane:
         self._out.size = self._held.size = self._held_count = 0
         self._waiting = self._puts.waiting
         self._born_host = peer.host
-        self._looked_at_log = False
+        self._looked_at_log = self._is_bulk = False
         try:
             while end - at >= 8:
                 size = <int32_t>int32_at(base + at)
@@ -659,7 +661,7 @@ cdef class FastLane:
         finally:
             self._count()
             self._let_go()
-        return at, _taken(&self._out), _taken(&self._held), self._held_count
+        return at, _taken(&self._out), _taken(&self._held), self._held_count, self._is_bulk
 
     cdef _let_go(self):
         """Nothing of the log is kept mapped for us between reads."""
@@ -1144,7 +1146,7 @@ cdef class FastLane:
         cdef _Pull pull
         cdef ConsumeQueue queue
         cdef long long next_offset, behind = 0, size
-        cdef bint is_given
+        cdef bint is_given, is_bulk
         if not self._may_pull or request.flag != 0 or request.seen & _PULL_NEEDS != _PULL_NEEDS:
             return False
         if not (
@@ -1172,9 +1174,12 @@ cdef class FastLane:
             return False
         if not self._looked_at_log:
             self._look_at_log()
-        next_offset = self._collect(queue, pull, offset, max_count, max_size, (sys_flag & BULK) != 0, &behind)
+        is_bulk = (sys_flag & BULK) != 0
+        next_offset = self._collect(queue, pull, offset, max_count, max_size, is_bulk, &behind)
         if next_offset < 0:
             return False
+        if is_bulk:
+            self._is_bulk = True
         size = self._answer_pull(request, pull, queue, next_offset, behind)
         self._offsets.pulled_to(pull.group, pull.topic, queue_id, next_offset)
         if sys_flag & COMMIT_OFFSET:

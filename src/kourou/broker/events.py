@@ -99,6 +99,7 @@ class ReplyParts(msgspec.Struct, frozen=True, gc=False):
     command: Command
     parts: list[memoryview]
     size: int
+    is_bulk: bool = False  # others come before the next requests of its reader
 
 
 class ReplyFrames(msgspec.Struct, frozen=True, gc=False):

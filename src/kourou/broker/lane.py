@@ -48,8 +48,11 @@ Not less than what a connection takes for much (`net.connection.LANE_TURN`), or 
 class Lane(Protocol):
     """What the machine and its driver need of the lane."""
 
-    def serve(self, peer: Peer, data: bytes, now_ms: int) -> tuple[int, bytes, bytes, int]:
-        """Serve requests at the head of `data`: bytes used; answers; answers that wait for the disk, and how many."""
+    def serve(self, peer: Peer, data: bytes, now_ms: int) -> tuple[int, bytes, bytes, int, bool]:
+        """Serve requests at the head of `data`.
+
+        Bytes used; answers; answers that wait for the disk, and how many; whether the peer reads in bulk.
+        """
 
     def dispatch(self) -> bool:
         """Make what was appended visible. False: `Store.dispatch` must see to it."""

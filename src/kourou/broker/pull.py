@@ -224,7 +224,8 @@ class Pull:
         if code == _SUCCESS:
             self._stats.got(header.topic, header.consumer_group, len(result.records), result.size)
             if not command.is_one_way:
-                self._outbox.put(ReplyParts(peer, answer, result.records, result.size))
+                is_bulk = bool(header.sys_flag & _BULK)
+                self._outbox.put(ReplyParts(peer, answer, result.records, result.size, is_bulk))
         else:
             self._outbox.reply(peer, command, answer)
 

@@ -70,6 +70,7 @@ class BrokerSettings:
     server_side_reset: bool = True  # useServerSideResetOffset
     disable_slow_readers: bool = False  # disableConsumeIfConsumerReadSlowly
     slow_reader_bytes: int = 16 * 1024**3  # consumerFallbehindThreshold
+    bulk_ratio: int = 25  # bulkReadRatio, ours: percent of the time that readers in bulk have, beside others
     memory_ratio: int = 40  # accessMessageInMemoryMaxRatio: percent of the memory that recent messages may take
 
     # Looking up.

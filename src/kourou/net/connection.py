@@ -12,7 +12,8 @@ Rules that hold here:
   answers exceed `Limits.pause_writing`, so what it can make us hold is bounded. The side that opened the connection
   always reads, or two full directions could wait for each other for ever.
 - What a connection holds (half a frame, unhandled requests, unsent answers) counts in the listener's `Budget`.
-- Nobody has the loop for long: requests that wait are handled for `TURN` seconds, then it is the others' turn.
+- Nobody has the loop for long: requests that wait are handled for `TURN` seconds, then it is the others' turn. Who
+  reads in bulk (`step_back`) has its next turn when the listener's `Background` says so.
 - A frame that can't be understood ends this connection, after the requests before it are answered. Nobody else notices.
 - Neither read nor write for `Limits.idle` seconds: closed.
 
@@ -35,6 +36,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 from kourou.net import proxy
+from kourou.net.background import Background
 from kourou.net.errors import ConnectionLostError, RequestTimedOutError, TooManyRequestsError
 from kourou.net.limits import Budget, Limits
 from kourou.net.memory import give_memory_back
@@ -116,10 +118,12 @@ class Connection(asyncio.Protocol):
         tls_layer: TlsLayer | None = None,
         on_end: Callable[["Connection"], None] | None = None,
         lane: Lane | None = None,
+        background: Background | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._handler = handler
         self._lane = lane
+        self._background = background
         self._limits = limits
         self._budget = budget
         self._on_end = on_end
@@ -143,6 +147,7 @@ class Connection(asyncio.Protocol):
         self._turn_due = False  # the inbox goes on being handled when the others had their turn
         self._rest = b""  # of a read: for the lane, when the others had their turn
         self._rest_due = False
+        self._steps_back = False  # what comes next is for the background
         self._draining = False  # no more requests are taken
         self._ended = False  # close as soon as nothing is owed
         self._peer_ended = False  # the peer sends no more
@@ -207,6 +212,10 @@ class Connection(asyncio.Protocol):
         self._send(data)
         if self._ended:
             self._close_if_done()
+
+    def step_back(self) -> None:
+        """The peer reads in bulk: others come before its next requests."""
+        self._steps_back = self._background is not None
 
     async def request(self, command: Command, timeout: float) -> Command:
         """Send a request and wait for its answer.
@@ -339,7 +348,14 @@ class Connection(asyncio.Protocol):
         if self._rest:
             self._rest += data
             self._account()
+        elif self._steps_back:
+            self._rest = data
+            self._account()
+            self._rest_later()
+            self._update_reading()
         else:
+            if self._background is not None:
+                self._background.others_asked = self._last_active
             self._read(data)
 
     def _read(self, data: bytes) -> None:
@@ -393,7 +409,15 @@ class Connection(asyncio.Protocol):
     def _rest_later(self) -> None:
         if self._rest and not self._rest_due and not self._must_wait():
             self._rest_due = True
-            self._loop.call_soon(self._rest_turn)
+            self._call_later(self._rest_turn)
+
+    def _call_later(self, turn: Callable[[], None]) -> None:
+        """When the others had their turn."""
+        if self._steps_back and self._background is not None:
+            self._steps_back = False  # until it reads in bulk again
+            self._background.ask(turn)
+        else:
+            self._loop.call_soon(turn)
 
     def _rest_turn(self) -> None:
         self._rest_due = False
@@ -494,7 +518,7 @@ class Connection(asyncio.Protocol):
             return  # further up the stack it goes on
         until = self._loop.time() + TURN
         while self._inbox and not self._must_wait() and self.is_open:
-            if self._loop.time() > until:
+            if self._loop.time() > until or self._steps_back:
                 self._hand_over_later()
                 break
             batch = [self._inbox.popleft() for _ in range(min(len(self._inbox), self._batch))]
@@ -507,7 +531,7 @@ class Connection(asyncio.Protocol):
     def _hand_over_later(self) -> None:
         if not self._turn_due:
             self._turn_due = True
-            self._loop.call_soon(self._next_turn)
+            self._call_later(self._next_turn)
 
     def _next_turn(self) -> None:
         self._turn_due = False
@@ -527,7 +551,7 @@ class Connection(asyncio.Protocol):
             self.abort("internal error")
         finally:
             self._handing_over = False
-        if self._writing_paused or (began is not None and self._loop.time() - began > TURN):
+        if self._writing_paused or self._steps_back or (began is not None and self._loop.time() - began > TURN):
             self._batch = max(len(batch) // 2, 1)
         elif len(batch) == self._batch:
             self._batch = min(self._batch * 2, self._limits.batch)

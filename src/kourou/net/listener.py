@@ -4,6 +4,7 @@ import asyncio
 import logging
 import resource
 
+from kourou.net.background import Background
 from kourou.net.connection import Connection, Handler, Lane
 from kourou.net.limits import Budget, Limits
 from kourou.net.tls import TlsSettings
@@ -21,9 +22,18 @@ class Listener:
     `start` binds, `close` ends: no new connections, no new requests, answers for those that were taken.
     """
 
-    def __init__(self, handler: Handler, *, limits: Limits | None = None, tls: TlsSettings | None = None) -> None:
+    def __init__(
+        self,
+        handler: Handler,
+        *,
+        limits: Limits | None = None,
+        tls: TlsSettings | None = None,
+        background: Background | None = None,
+    ) -> None:
+        """`background`: of those who read in bulk, if some do."""
         self._handler = handler
         self.lane: Lane | None = None  # of connections that are accepted from now on
+        self._background = background
         self._limits = limits or Limits()
         self._tls = tls or TlsSettings()
         self._budget = Budget(self._limits.buffered)
@@ -69,6 +79,7 @@ class Listener:
             tls=self._tls,
             on_end=self.connections.discard,
             lane=self.lane,
+            background=self._background,
         )
         self.connections.add(connection)
         return connection

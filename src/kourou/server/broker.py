@@ -45,6 +45,7 @@ from kourou.broker.lane import IS_COMPILED
 from kourou.broker.machine import Broker
 from kourou.broker.properties import Configuration
 from kourou.broker.settings import BrokerSettings
+from kourou.net.background import Background
 from kourou.net.connection import Connection
 from kourou.net.limits import Limits
 from kourou.net.listener import Listener
@@ -109,8 +110,11 @@ class BrokerProcess:
         self._fast_port = fast_port
         idle = float(configuration.process.idle_seconds) or NEVER_IDLE
         limits = replace(limits or Limits(), idle=idle)
-        self._listener = Listener(self, limits=limits, tls=tls)
-        self._fast_listener = Listener(self, limits=limits, tls=tls) if fast_port is not None else None
+        self.background = Background(lambda: settings.bulk_ratio / 100)
+        self._listener = Listener(self, limits=limits, tls=tls, background=self.background)
+        self._fast_listener = (
+            Listener(self, limits=limits, tls=tls, background=self.background) if fast_port is not None else None
+        )
         if IS_COMPILED:
             for listener in (self._listener, self._fast_listener):
                 if listener is not None:
@@ -305,12 +309,14 @@ class BrokerProcess:
         if peer is None:
             return 0  # who is new comes the other way first
         now = self._read_ms = now_ms()
-        used, answers, held, count = machine.lane.serve(peer, data, now)
+        used, answers, held, count, is_bulk = machine.lane.serve(peer, data, now)
         if answers:
             connection.reply_frames(answers, 0)
         if count:
             connection.owe(count)
             machine.puts.hold(peer, held, count, now)
+        if is_bulk:
+            connection.step_back()
         return used
 
     def served(self) -> None:
@@ -440,6 +446,8 @@ def _reply_parts(effect: ReplyParts) -> None:
     """The head and the records in one piece: for answers of usual size one copy is cheaper than many writes."""
     connection: Connection = effect.peer.link
     connection.reply_frame(b"".join((encode_head(effect.command, effect.size), *effect.parts)))
+    if effect.is_bulk:
+        connection.step_back()
 
 
 def _host_of(address: str) -> bytes:

@@ -127,6 +127,15 @@ def test_pulls_bring_as_much_as_is_allowed_now(world: SimulatedBroker) -> None:
     assert client.ask(update("maxTransferCountOnMessageInMemory=0")).code == ResponseCode.INVALID_PARAMETER
 
 
+def test_readers_in_bulk_have_what_share_is_allowed_now(world: SimulatedBroker) -> None:
+    client = world.connect()
+    ok(client, update("bulkReadRatio=7"))
+    assert world.machine.settings.bulk_ratio == 7
+    for wrong in ("0", "101", "-1", "x"):
+        assert client.ask(update(f"bulkReadRatio={wrong}")).code == ResponseCode.INVALID_PARAMETER
+    assert world.machine.settings.bulk_ratio == 7
+
+
 def test_queries_bring_as_many_as_is_allowed_now(world: SimulatedBroker) -> None:
     client = world.connect()
     for _ in range(70):

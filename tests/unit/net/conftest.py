@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import pytest
 
+from kourou.net.background import Background
 from kourou.net.client import connect
 from kourou.net.connection import Connection, Handler
 from kourou.net.limits import Limits
@@ -67,7 +68,12 @@ async def nothing_escapes(caplog: pytest.LogCaptureFixture) -> AsyncIterator[Non
 
 class Listen(Protocol):
     async def __call__(
-        self, handler: Handler | None = None, *, limits: Limits | None = None, tls: TlsSettings | None = None
+        self,
+        handler: Handler | None = None,
+        *,
+        limits: Limits | None = None,
+        tls: TlsSettings | None = None,
+        background: Background | None = None,
     ) -> Listener: ...
 
 
@@ -83,9 +89,13 @@ def listen(ends: AsyncExitStack) -> Listen:
     """Start a listener on a free port; echoes unless another handler is given."""
 
     async def start(
-        handler: Handler | None = None, *, limits: Limits | None = None, tls: TlsSettings | None = None
+        handler: Handler | None = None,
+        *,
+        limits: Limits | None = None,
+        tls: TlsSettings | None = None,
+        background: Background | None = None,
     ) -> Listener:
-        listener = Listener(handler or Echo(), limits=limits, tls=tls)
+        listener = Listener(handler or Echo(), limits=limits, tls=tls, background=background)
         await listener.start("127.0.0.1", 0)
         ends.push_async_callback(listener.close, 0.0)
         return listener
