@@ -159,9 +159,9 @@ def spark_figures(quick: bool, only: str | None, folder: Path) -> dict[str, Any]
             found: dict[str, Any] = json.loads((work / "figures.json").read_text())
             kafka.stop()
             if only is None or "dent" in only:
-                found["dent"] = dent(
-                    broker.address, LIVE_TOPIC, rows, folder / "dent", environment, 3 if quick else DENT_ROUNDS
-                )
+                rounds = 3 if quick else DENT_ROUNDS
+                work = folder / "dent"
+                found["dent"] = dent(broker.address, broker.process.pid, LIVE_TOPIC, rows, work, environment, rounds)
         finally:
             broker.stop()
     finally:
