@@ -348,7 +348,7 @@ class Connection(asyncio.Protocol):
         if self._rest:
             self._rest += data
             self._account()
-        elif self._steps_back:
+        elif self._steps_back and data:
             self._rest = data
             self._account()
             self._rest_later()

@@ -55,6 +55,19 @@ class Later(Echo):
             super().answer(connection, command)
 
 
+BULK = 7
+"""The code of a request that reads in bulk."""
+
+
+class Bulky(Echo):
+    """Knows who reads in bulk."""
+
+    def answer(self, connection: Connection, command: Command) -> None:
+        super().answer(connection, command)
+        if command.code == BULK:
+            connection.step_back()
+
+
 class RawPeer:
     """A socket with nothing around it: it reads and writes when told, and never by itself."""
 

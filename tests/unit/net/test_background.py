@@ -14,9 +14,9 @@ from kourou.protocol import frame
 from kourou.protocol.command import Command
 
 from .conftest import Dial, Knock, Listen
-from .peers import Echo, RawPeer, eventually, only_connection, turns
+from .peers import BULK, Bulky, RawPeer, eventually, only_connection, turns
 
-BULK, USUAL = 7, 8
+USUAL = BULK + 1
 
 
 class Loop:
@@ -147,17 +147,8 @@ def test_a_turn_that_fails_is_not_the_end(loop: Loop) -> None:
 # ── On connections ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Bulky(Echo):
-    """Answers, and knows who reads in bulk."""
-
-    def answer(self, connection: Connection, command: Command) -> None:
-        super().answer(connection, command)
-        if command.code == BULK:
-            connection.step_back()
-
-
 class BulkyLane:
-    """The same, one request at a time."""
+    """As the handler, one request at a time."""
 
     def serve(self, connection: Connection, data: bytes) -> int:
         if len(data) < 4 or (stop := 4 + int.from_bytes(data[:4])) > len(data):

@@ -12,6 +12,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from kourou.net.background import Background
 from kourou.net.client import connect
 from kourou.net.errors import ConnectFailedError, ConnectionLostError
 from kourou.net.limits import Limits
@@ -20,7 +21,7 @@ from kourou.protocol import frame
 from kourou.protocol.command import Command
 
 from .conftest import Dial, Knock, Listen
-from .peers import Echo, Later, RawPeer, eventually, only_connection, turns
+from .peers import BULK, Bulky, Echo, Later, RawPeer, eventually, only_connection, turns
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -408,6 +409,16 @@ async def test_the_peers_goodbye(listen: Listen, knock: Knock) -> None:
     await peer.send(Command(1, 1))
     await peer.raw.send(peer.layer.goodbye())
     assert [answer.opaque for answer in await peer.rest()] == [1]
+    await eventually(lambda: handler.gone)
+
+
+async def test_the_goodbye_of_a_reader_in_bulk(listen: Listen, knock: Knock) -> None:
+    handler = Bulky()
+    peer = await TlsPeer.open(await knock(await listen(handler, background=Background(lambda: 0.5))))
+    await peer.send(Command(BULK, 1))
+    assert (await peer.command()).opaque == 1
+    await peer.raw.send(peer.layer.goodbye())
+    assert await peer.rest() == []
     await eventually(lambda: handler.gone)
 
 
