@@ -211,7 +211,7 @@ def spark_lines(found: dict[str, Any]) -> list[str]:
                 f"a producer {label}: p50 {p50:.2f} ms, p99 {p99:.2f} ms; in seconds that the machine below let alone, "
                 f"{len(undisturbed)} of {len(seconds)}: p99 {middle(undisturbed):.2f} ms"
             )
-        text.append(f"Spark read {found['dent']['read_rows_per_s']:,.0f} rows a second meanwhile")
+        text.append(f"Spark read {found['dent']['read_rows_per_s']:,.0f} rows a second, also between the rounds")
     return text
 
 
