@@ -119,6 +119,7 @@ def dent(
 
 def _step_back(processors: Iterable[int]) -> None:
     os.sched_setaffinity(0, processors)
+    # For a machine with a single one.
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 

@@ -110,7 +110,7 @@ class BrokerProcess:
         self._fast_port = fast_port
         idle = float(configuration.process.idle_seconds) or NEVER_IDLE
         limits = replace(limits or Limits(), idle=idle)
-        self.background = Background(lambda: settings.bulk_ratio / 100)
+        self.background = Background(lambda: self._settings.bulk_ratio / 100)
         self._listener = Listener(self, limits=limits, tls=tls, background=self.background)
         self._fast_listener = (
             Listener(self, limits=limits, tls=tls, background=self.background) if fast_port is not None else None

@@ -3,6 +3,7 @@
 import asyncio
 import heapq
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -121,10 +122,10 @@ def test_readers_take_turns(loop: Loop) -> None:
         loop.now += 0.001
         background.others_asked = loop.now
         if left:
-            background.ask(lambda: turn(name, left - 1))
+            background.ask(partial(turn, name, left - 1))
 
     for name in ("a", "b", "c"):
-        background.ask(lambda name=name: turn(name, 4))  # type: ignore[misc]
+        background.ask(partial(turn, name, 4))
     loop.run()
     assert "".join(order) == "abc" * 5
 

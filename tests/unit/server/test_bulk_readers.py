@@ -1,55 +1,55 @@
 """Whoever pulls in bulk steps back behind the others, whichever way its pull is served."""
 
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.unit.broker.asking import pull, send
+
 from kourou.embedded import Embedded
 from kourou.net.client import connect
+from kourou.net.connection import Connection
 from kourou.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from kourou.protocol.command import Command
+from kourou.server.broker import BrokerProcess
 
 BULK = int(PullSysFlag.SUBSCRIPTION | PullSysFlag.BULK)
 USUAL = int(PullSysFlag.SUBSCRIPTION)
 
 
-def _pull(sys_flag: int, **more: str) -> Command:
-    ext = {
-        "consumerGroup": "TOOLS_CONSUMER",
-        "topic": "orders",
-        "queueId": "0",
-        "queueOffset": "0",
-        "maxMsgNums": "100",
-        "sysFlag": str(sys_flag),
-        "commitOffset": "0",
-        "suspendTimeoutMillis": "0",
-        "subscription": "*",
-        "subVersion": "0",
-    }
-    return Command(RequestCode.PULL_MESSAGE, ext={**ext, **more})
+@pytest.fixture
+async def broker() -> AsyncIterator[BrokerProcess]:
+    async with Embedded(properties={"bulkReadRatio": 60}) as embedded:
+        assert embedded._broker is not None
+        yield embedded._broker
 
 
-def _send() -> Command:
-    ext = {"a": "tests", "b": "orders", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0"}
-    return Command(RequestCode.SEND_MESSAGE_V2, ext=ext, body=b"x" * 1000)
+@pytest.fixture
+async def client(broker: BrokerProcess) -> AsyncIterator[Connection]:
+    connection = await connect("127.0.0.1", broker.listener.port)
+    yield connection
+    connection.close()
 
 
-async def test_who_pulls_in_bulk_steps_back_until_it_asks_for_something_else() -> None:
-    async with Embedded() as broker:
-        host, _, port = broker.address.rpartition(":")
-        connection = await connect(host, int(port))
-        assert (await connection.request(_send(), 5)).code == ResponseCode.SUCCESS
-        assert broker._broker is not None
-        (serving,) = (each for each in broker._broker.listener.connections if each.is_open)
-        more_than_once = (BULK, BULK, USUAL, BULK, USUAL, USUAL, BULK)  # the first request of all is served another way
-        for sys_flag in more_than_once:
-            answer = await connection.request(_pull(sys_flag), 5)
-            assert answer.code == ResponseCode.SUCCESS
-            assert serving._steps_back == (sys_flag == BULK)
-        nothing = await connection.request(_pull(BULK, queueOffset="1"), 5)
-        assert nothing.code == ResponseCode.PULL_NOT_FOUND
-        assert not serving._steps_back
-        connection.close()
+def _pull(sys_flag: int, offset: int = 0) -> Command:
+    return pull(offset=offset, group="TOOLS_CONSUMER", sys_flag=sys_flag)
 
 
-async def test_the_share_is_a_property() -> None:
-    async with Embedded(properties={"bulkReadRatio": 60}) as broker:
-        assert broker._broker is not None
-        assert broker._broker.settings.bulk_ratio == 60
-        assert broker._broker.background.share() == 0.6
+async def test_who_pulls_in_bulk_steps_back_until_it_asks_for_something_else(
+    broker: BrokerProcess, client: Connection
+) -> None:
+    assert (await client.request(send(), 5)).code == ResponseCode.SUCCESS
+    (serving,) = (each for each in broker.listener.connections if each.is_open)
+    for sys_flag in (BULK, BULK, USUAL, BULK, USUAL, USUAL, BULK):
+        answer = await client.request(_pull(sys_flag), 5)
+        assert answer.code == ResponseCode.SUCCESS
+        assert serving._steps_back == (sys_flag == BULK)
+    nothing = await client.request(_pull(BULK, offset=1), 5)
+    assert nothing.code == ResponseCode.PULL_NOT_FOUND
+    assert not serving._steps_back
+
+
+async def test_the_share_is_a_property_that_a_request_changes(broker: BrokerProcess, client: Connection) -> None:
+    assert broker.background.share() == 0.6
+    change = Command(RequestCode.UPDATE_BROKER_CONFIG, body=b"bulkReadRatio=7")
+    assert (await client.request(change, 5)).code == ResponseCode.SUCCESS
+    assert broker.background.share() == 0.07
