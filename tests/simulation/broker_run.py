@@ -8,11 +8,13 @@ time; committed offsets change by commits alone, and come back after an end as t
 are never early, and delivered once, whatever happened.
 """
 
+import errno
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
+from typing import get_args
 
 from kourou.broker.events import Save
 from kourou.broker.machine import OFFSETS
@@ -27,6 +29,9 @@ from .broker_actors import Actor, Consumer, Producer, Sent, Share
 
 LEVELS = "1s 2s 3s 4s 6s"
 SCHEDULE = b"SCHEDULE_TOPIC_XXXX"
+HOUR_MS = 3_600_000
+CALLS: tuple[Call, ...] = get_args(Call)
+ERRORS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES)
 DRAIN_MS = 900_000
 """How much simulated time there is to consume everything once there is peace."""
 
@@ -43,6 +48,7 @@ class BrokerRun:
             SMALL_STORE,
             flush_mode=FlushMode.SYNC if self.is_sync else FlushMode.ASYNC,
             delay_levels=LEVELS,
+            mapped_queues_max=self.chance.choice((2, 4096)),
         )
         self.delay_ms = delay_table(LEVELS)
         self.steps = steps
@@ -84,7 +90,7 @@ class BrokerRun:
             original = self.world.store.reader.message_at(~message.prepared_offset)
             assert original is not None, "a copy without its original"
             due_ms = original.stored_ms + self._delay_of(original)
-            assert self.world.now_ms >= due_ms, f"{due_ms - self.world.now_ms} ms too early: {message}"
+            assert self.world.stamp_ms >= due_ms, f"{due_ms - self.world.stamp_ms} ms too early: {message}"
 
     def was_consumed(self, consumer: Consumer, message: StoredMessage) -> None:
         body = bytes(message.body)
@@ -133,8 +139,10 @@ class BrokerRun:
             world.pass_time(chance.choice((1, 10, 100, 1_000)))
         elif dice < 0.45:
             self._work()
-        elif dice < 0.49:
+        elif dice < 0.4895:
             world.disk.write_back(chance.random())
+        elif dice < 0.49:
+            self._set_clock()
         elif dice < 0.5:
             self._harm_disk()
         else:
@@ -152,7 +160,7 @@ class BrokerRun:
             self.kept = _table(work.content)
 
     def _is_on_disk(self, save: Save) -> bool:
-        return self.world.disk.read(save.file.path) == save.content
+        return self.world.disk.peek(save.file.path) == save.content
 
     def _harm_disk(self) -> None:
         """The disk fails for a while, or is well again."""
@@ -162,11 +170,17 @@ class BrokerRun:
             self.say("the disk is well")
             self.world.disk.heal()
             return
-        calls: tuple[Call, ...] = ("sync", "create", "replace")
-        call = self.chance.choice(calls)
+        call, code = self.chance.choice(CALLS), self.chance.choice(ERRORS)
         times = self.chance.choice((1, 3, math.inf))
-        self.say(f"the disk fails: {call} {times} times")
-        self.world.disk.fail(call, where=self.chance.choice(("*commitlog*", "*config*", "*")), times=times)
+        where = self.chance.choice(("*commitlog*", "*consumequeue*", "*index*", "*config*", "*checkpoint*", "*"))
+        self.say(f"the disk fails: {call} {times} times at {where} with {errno.errorcode[code]}")
+        self.world.disk.fail(call, code, where=where, times=times)
+
+    def _set_clock(self) -> None:
+        """Somebody sets the time of day, or it drifts. Nothing that runs by the steady clock may notice."""
+        ms = self.chance.choice((-HOUR_MS, HOUR_MS, -24 * HOUR_MS, 24 * HOUR_MS, -50, 50, -3, 3))
+        self.say(f"the clock is set by {ms} ms")
+        self.world.set_clock(ms)
 
     def _lose_a_connection(self) -> None:
         actor = self.chance.choice(self.actors)
@@ -307,7 +321,7 @@ class BrokerRun:
                 assert message.topic == original.properties["REAL_TOPIC"]
         assert not [at for at, count in copies.items() if count > 1], f"delivered twice: {copies.most_common(3)}"
         for at, original in originals.items():
-            if original.stored_ms + self._delay_of(original) < self.world.now_ms:
+            if original.stored_ms + self._delay_of(original) < self.world.stamp_ms:
                 assert copies[at] == 1, f"never delivered: {original}"
 
     def _delay_of(self, original: StoredMessage) -> int:

@@ -9,31 +9,18 @@ import math
 from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
+from typing import get_args
 
 from kourou.store.errors import DiskFailedError, DiskFullError, StoreError
 from kourou.store.jobs import MendLog
 from kourou.store.settings import FlushMode
-from kourou.testing.disk import SimulatedDisk
+from kourou.testing.disk import Call, SimulatedDisk
 
 from .store_check import check
 from .store_run import Run
 
-FAULTS = (
-    ("sync", errno.EIO),
-    ("sync", errno.EIO),
-    ("sync", errno.EIO),
-    ("create", errno.EIO),
-    ("create", errno.ENOSPC),
-    ("reserve", errno.ENOSPC),
-    ("reserve", errno.EIO),
-    ("replace", errno.ENOSPC),
-    ("replace", errno.EIO),
-    ("remove", errno.EIO),
-    ("sync_folder", errno.EIO),
-    ("open", errno.EMFILE),
-    ("read", errno.EIO),
-    ("list", errno.EIO),
-)
+CALLS: tuple[Call, ...] = get_args(Call)
+ERRORS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES)
 WHERE = ("*", "*", "*/commitlog/*", "*/consumequeue/*", "*/index/*", "*/checkpoint")
 
 REFUSALS = (DiskFullError, DiskFailedError)
@@ -57,12 +44,12 @@ class FaultyRun(Run):
 
     def fail(self) -> None:
         random = self.random
-        call, code = random.choice(FAULTS)
+        call, code = random.choice(CALLS), random.choice(ERRORS)
         times = random.choice((1, 1, 2, 5, math.inf))
         where = random.choice(WHERE)
         late = random.random() < 0.3
         self.note(f"{call} will fail {times} times with {errno.errorcode[code]} at {where}, late={late}")
-        self.disk.fail(call, code, where=where, after=random.randint(0, 3), times=times, late=late)  # type: ignore[arg-type]
+        self.disk.fail(call, code, where=where, after=random.randint(0, 3), times=times, late=late)
 
     def fill(self) -> None:
         room = self.random.choice((0, 0, 4096, 3 * 4096, 20_000))

@@ -108,6 +108,7 @@ class Run:
         self.settings = StoreSettings(
             commit_log_file_size=random.choice((4096, 8192, 16384)),
             queue_file_entries=random.choice((10, 50)),
+            mapped_queues_max=random.choice((1, 4096)),
             index_slots=random.choice((4, 16)),
             index_entries=random.choice((16, 64)),
             max_body_size=3000,

@@ -526,7 +526,7 @@ cdef class FastLane:
     """See the module's text, and lane.py."""
 
     cdef object _settings, _store, _cleaner, _send_part, _puts, _topics, _groups, _clients, _offsets, _stats, _reader
-    cdef object _queues, _ext, _cluster
+    cdef object _queues, _ext, _cluster, _clock
     cdef CommitLog _log
     cdef Appender _appender
     cdef Dispatcher _dispatcher
@@ -555,6 +555,7 @@ cdef class FastLane:
     cdef bytes _born_host
     cdef uint8_t* _scratch
     cdef bint _is_bulk  # a pull in bulk was served
+    cdef bint _may_send_by_clock  # startAcceptSendRequestTimeStamp has passed
     cdef bint _looked_at_log  # the next three are up to date
     cdef long long _log_start, _trusted
     cdef long long _window, _memory_count, _memory_size, _disk_count, _disk_size, _scan_count
@@ -582,6 +583,7 @@ cdef class FastLane:
         """`answers_max`: a read is served no further once its answers have as many bytes."""
         self._settings = settings
         self._store = store
+        self._clock = store.clock
         self._cleaner = store._cleaner
         self._log = store.log
         self._dispatcher = store._dispatcher
@@ -625,6 +627,7 @@ cdef class FastLane:
         cdef uint32_t word
         cdef Request request
         cdef bint served
+        cdef long long stamp_ms
         if self._looked != self._epoch:
             self._look()
         self._reads += 1
@@ -632,6 +635,8 @@ cdef class FastLane:
         self._waiting = self._puts.waiting
         self._born_host = peer.host
         self._looked_at_log = self._is_bulk = False
+        self._may_send_by_clock = self._clock.at(now_ms) >= self._sends_from_ms
+        stamp_ms = self._clock.stamp(now_ms)
         try:
             while end - at >= 8:
                 size = <int32_t>int32_at(base + at)
@@ -650,9 +655,9 @@ cdef class FastLane:
                 if request.code == PULL:
                     served = self._serve_pull(&request)
                 elif request.code == SEND_BATCH or _maybe_bool(&request, M_BATCH) == 1:
-                    served = self._serve_batch(&request, now_ms)
+                    served = self._serve_batch(&request, stamp_ms)
                 else:
-                    served = self._serve_send(&request, now_ms)
+                    served = self._serve_send(&request, stamp_ms)
                 if not served:
                     break
                 at = stop
@@ -777,17 +782,17 @@ cdef class FastLane:
             queue.epoch = self._epoch
         return queue
 
-    cdef bint _may_send_now(self, Request* request, long long now_ms) noexcept:
+    cdef bint _may_send_now(self, Request* request) noexcept:
         return (
             self._may_send
-            and now_ms >= self._sends_from_ms
+            and self._may_send_by_clock
             and self._log._failed is None
             and self._waiting + self._held_count < self._waiting_max
             and request.seen & _SEND_NEEDS == _SEND_NEEDS
             and (request.flag == 0 or request.flag == 2)
         )
 
-    cdef bint _serve_send(self, Request* request, long long now_ms) except -1:
+    cdef bint _serve_send(self, Request* request, long long stamp_ms) except -1:
         cdef int64_t queue_id, sys_flag, born_ms, flag, times
         cdef Properties properties
         cdef _Topic topic
@@ -795,7 +800,7 @@ cdef class FastLane:
         cdef Py_ssize_t size, properties_size
         cdef long long offset, queue_offset
         cdef uint8_t* p
-        if not self._may_send_now(request, now_ms) or not _numbers(request, &queue_id, &sys_flag, &born_ms, &flag, &times):
+        if not self._may_send_now(request) or not _numbers(request, &queue_id, &sys_flag, &born_ms, &flag, &times):
             return False
         if _maybe_bool(request, M_BATCH) != 0 or sys_flag & TRANSACTION:
             return False
@@ -827,7 +832,7 @@ cdef class FastLane:
         offset = self._log.end
         p = self._write(
             topic, queue, <int>flag, <int>sys_flag, born_ms, <int>times, request.body, request.body_size, properties_size,
-            now_ms,
+            stamp_ms,
         )
         p = put(p, <const char*>properties.at, properties.size)
         if not properties.closed:
@@ -878,15 +883,15 @@ cdef class FastLane:
         const uint8_t* body,
         Py_ssize_t body_size,
         Py_ssize_t properties_size,
-        long long now_ms,
+        long long stamp_ms,
     ) except NULL:
         """Write the next record up to its properties; where these go. The room is there."""
         cdef CommitLog log = self._log
         cdef Py_ssize_t born_size = PyBytes_GET_SIZE(self._born_host), store_size = PyBytes_GET_SIZE(log.store_host)
         cdef int host_bits = (BORN_HOST_V6 if born_size == 20 else 0) | (STORE_HOST_V6 if store_size == 20 else 0)
         cdef int crc = _crc(body, body_size)
-        if now_ms > log.stored_ms:
-            log.stored_ms = now_ms
+        if stamp_ms > log.stored_ms:
+            log.stored_ms = stamp_ms
         return write_up_to_properties(
             &log._view[log.end - log._start],
             crc,
@@ -976,7 +981,7 @@ cdef class FastLane:
 
     # ── Sending a batch ───────────────────────────────────────────────────────────────────────────────────────────
 
-    cdef bint _serve_batch(self, Request* request, long long now_ms) except -1:
+    cdef bint _serve_batch(self, Request* request, long long stamp_ms) except -1:
         cdef int64_t queue_id, sys_flag, born_ms, flag, times
         cdef Properties properties
         cdef _Topic topic
@@ -989,7 +994,7 @@ cdef class FastLane:
         cdef uint8_t* p
         cdef uint8_t* answer
         cdef long long queue_offset
-        if not self._may_send_now(request, now_ms) or not _numbers(request, &queue_id, &sys_flag, &born_ms, &flag, &times):
+        if not self._may_send_now(request) or not _numbers(request, &queue_id, &sys_flag, &born_ms, &flag, &times):
             return False
         if _maybe_bool(request, M_BATCH) < 0 or sys_flag & TRANSACTION or request.body_size > self._batch_max:
             return False
@@ -1028,7 +1033,7 @@ cdef class FastLane:
             answer = self._put_id(answer, self._log.end)
             p = self._write(
                 topic, queue, <int32_t>int32_at(entry + 12), <int>sys_flag, born_ms, <int>times, body, body_size,
-                properties_size, now_ms,
+                properties_size, stamp_ms,
             )
             memcpy(p, body + body_size + 2, properties_size)
             self._written(topic, queue, size)

@@ -3,8 +3,9 @@
     sent with DELAY = level ─▶ SCHEDULE_TOPIC_XXXX, queue level - 1 ─▶ … its time has come … ─▶ a copy in its real topic
 
 All messages of a level wait equally long, so each queue is in the order of its due times, and only its first entry has
-to be looked at. Its due time stands where other queues have the hash of the tags. `next_ms` is the earliest one of all
-levels: the driver's timer fires then, to the millisecond.
+to be looked at. Its due time stands where other queues have the hash of the tags: the store time of the message and its
+delay, so it is compared with `WallClock.stamp`. `next_ms` is the earliest one of all levels, as a time of the steady
+clock: the driver's timer fires then, to the millisecond.
 
 A step delivers a slice and not more: if a million messages are due at once, requests get their turn in between, and
 levels share the slice, so that none waits for another one.
@@ -57,7 +58,7 @@ RETRY_MS = 1_000
 """How long to wait after the disk refused a delivery."""
 
 CLOCK_SLIP_MS = 60_000
-"""By how much the clock may have been set back for messages to wait for it; if it was more, they are due at once."""
+"""How much later than its delay allows an entry may be due. Beyond that, the clock of another broker wrote it."""
 
 LOOKED_THROUGH_BYTES = 64 * 1024 * 1024
 """How much log may lie behind what delayOffset.json speaks for before it is written again: a start looks through it."""
@@ -84,7 +85,7 @@ class _Level:
     delay_ms: int | None  # None: no such level is configured any more; what waits is delivered all the same
     offset: int  # the next entry to deliver
     safe: int  # entries before it were delivered, and a crash can't take it back
-    due_ms: int | None = None  # when the entry at `offset` is due; None: nothing waits
+    due_ms: int | None = None  # when the entry at `offset` is due, by the stamps of messages; None: nothing waits
     unsafe: deque[tuple[int, int, int]] = field(default_factory=deque)
     """Deliveries that are not safe yet: from where to where their copies lie in the log, and the offset behind them."""
 
@@ -221,12 +222,14 @@ class Delays:
 
     # ── What is due ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def next_ms(self) -> int | None:
+    def next_ms(self, now_ms: int) -> int | None:
         """When something is to be delivered next; None: nothing waits."""
         if not self._is_on:
             return None
         soonest = min((level.due_ms for level in self._levels.values() if level.due_ms is not None), default=None)
-        return None if soonest is None else max(soonest, self._not_before_ms)
+        if soonest is None:
+            return None
+        return max(now_ms + soonest - self._store.clock.stamp(now_ms), self._not_before_ms)
 
     def look(self, now_ms: int) -> None:
         """Perhaps something waits where nothing did."""
@@ -235,6 +238,7 @@ class Delays:
                 level.due_ms = self._first_due_ms(level, now_ms)
 
     def _first_due_ms(self, level: _Level, now_ms: int) -> int | None:
+        stamp_ms = self._store.clock.stamp(now_ms)
         try:
             queue = self._store.queues.get(SCHEDULE_TOPIC, level.queue_id)
             if queue is None or queue.end <= level.offset:
@@ -244,16 +248,16 @@ class Delays:
             _, _, due_ms = queue.entry(level.offset)
         except (OSError, StoreError) as error:
             self._pause(f"queue {level.queue_id} of {SCHEDULE_TOPIC} can't be read: {error}", now_ms)
-            return now_ms
-        return _possible(due_ms, level.delay_ms, now_ms)
+            return stamp_ms
+        return _possible(due_ms, level.delay_ms, stamp_ms)
 
-    def _count_due(self, level: _Level, limit: int, now_ms: int) -> int:
+    def _count_due(self, level: _Level, limit: int, stamp_ms: int) -> int:
         """How many entries from the first one on are due."""
         queue = self._store.queues.get(SCHEDULE_TOPIC, level.queue_id)
         assert queue is not None
         count = 0
         for _, _, due_ms in _ENTRY.iter_unpack(queue.entries(level.offset, limit)):
-            if _possible(due_ms, level.delay_ms, now_ms) > now_ms:
+            if _possible(due_ms, level.delay_ms, stamp_ms) > stamp_ms:
                 break
             count += 1
         return count
@@ -266,14 +270,16 @@ class Delays:
             return
         self.settle()
         self.look(now_ms)
-        due = [level for level in self._levels.values() if level.due_ms is not None and level.due_ms <= now_ms]
+        stamp_ms = self._store.clock.stamp(now_ms)
+        due = [level for level in self._levels.values() if level.due_ms is not None and level.due_ms <= stamp_ms]
         for level in due:
             if now_ms < self._not_before_ms:
                 break
             self._deliver_from(level, max(SLICE // len(due), 1), SLICE_BYTES // len(due), now_ms)
 
     def _deliver_from(self, level: _Level, count: int, size: int, now_ms: int) -> None:
-        while count > 0 and size > 0 and level.due_ms is not None and level.due_ms <= now_ms:
+        stamp_ms = self._store.clock.stamp(now_ms)
+        while count > 0 and size > 0 and level.due_ms is not None and level.due_ms <= stamp_ms:
             begin, offset = self._store.log.end, level.offset
             try:
                 done = self._deliver_batch(level, min(count, BATCH), now_ms)
@@ -294,7 +300,7 @@ class Delays:
 
     def _deliver_batch(self, level: _Level, limit: int, now_ms: int) -> bool:
         """Deliver some that are due; False if delivery has to pause."""
-        stop = level.offset + self._count_due(level, limit, now_ms)
+        stop = level.offset + self._count_due(level, limit, self._store.clock.stamp(now_ms))
         result = self._store.reader.get(SCHEDULE_TOPIC, level.queue_id, level.offset, stop - level.offset)
         if result.next_offset <= level.offset:
             self._pause(f"entry {level.offset} of delay level {level.queue_id + 1} can't be read", now_ms)
@@ -358,10 +364,10 @@ class Delays:
             log.error("delayed messages wait: %s", problem)
 
 
-def _possible(due_ms: int, delay_ms: int | None, now_ms: int) -> int:
-    """When an entry is due: as it says, unless that is later than it can be, for the clock was set back."""
-    if delay_ms is not None and due_ms > now_ms + delay_ms + CLOCK_SLIP_MS:
-        return now_ms
+def _possible(due_ms: int, delay_ms: int | None, stamp_ms: int) -> int:
+    """When an entry is due: as it says, unless that is later than it can be: another broker's clock was ahead."""
+    if delay_ms is not None and due_ms > stamp_ms + delay_ms + CLOCK_SLIP_MS:
+        return stamp_ms
     return due_ms
 
 

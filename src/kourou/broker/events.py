@@ -173,7 +173,8 @@ class Asked(msgspec.Struct, frozen=True, gc=False):
 
     peer: Peer
     command: Command
-    now_ms: int
+    now_ms: int  # of the steady clock, for deadlines
+    wall_ms: int  # the time of day, for what is stored and shown
 
 
 class Outbox:

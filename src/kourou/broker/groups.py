@@ -10,6 +10,7 @@ from kourou.broker import names
 from kourou.broker.settings import BrokerSettings
 from kourou.broker.topics import SAID_EVERY, next_version
 from kourou.protocol.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupWrapper
+from kourou.store.wall_clock import WallClock
 
 log = logging.getLogger(__name__)
 
@@ -21,10 +22,15 @@ class Groups:
     """Settings of all groups of one broker."""
 
     def __init__(
-        self, settings: BrokerSettings, kept: SubscriptionGroupWrapper | None, touch: Callable[[], None]
+        self,
+        settings: BrokerSettings,
+        kept: SubscriptionGroupWrapper | None,
+        touch: Callable[[], None],
+        clock: WallClock | None = None,
     ) -> None:
         self._settings = settings
         self._touch = touch
+        self._clock = clock or WallClock()
         self._auto_created = 0
         self._not_created = 0  # because of the limit
         self.table: dict[str, SubscriptionGroupConfig] = {
@@ -97,5 +103,5 @@ class Groups:
         )
 
     def _has_changed(self, now_ms: int) -> None:
-        self.version = next_version(self.version, now_ms)
+        self.version = next_version(self.version, self._clock.at(now_ms))
         self._touch()

@@ -64,6 +64,7 @@ from kourou.protocol.codes import CommandFlag, RequestCode, ResponseCode
 from kourou.protocol.command import Command
 from kourou.protocol.errors import ProtocolError
 from kourou.store import metadata
+from kourou.store.backoff import Backoff
 from kourou.store.errors import StoreError
 from kourou.store.settings import FlushMode
 from kourou.store.store import Store
@@ -72,6 +73,9 @@ log = logging.getLogger(__name__)
 
 _ONE_WAY = int(CommandFlag.ONE_WAY)
 _SYSTEM_ERROR = int(ResponseCode.SYSTEM_ERROR)
+
+CAUSES_MAX = 100
+"""How many different faults are logged with their traces; the metric counts all."""
 
 TOPICS, GROUPS, OFFSETS, DELAYS = "topics", "groups", "offsets", "delays"
 
@@ -111,14 +115,14 @@ class Broker:
         topics_file = store.metadata(metadata.TOPICS)
         groups_file = store.metadata(metadata.GROUPS)
         offsets_file = store.metadata(metadata.CONSUMER_OFFSETS)
-        self.topics = Topics(settings, topics_file.load(), lambda: keep.touch(TOPICS))
-        self.groups = Groups(settings, groups_file.load(), lambda: keep.touch(GROUPS))
+        self.topics = Topics(settings, topics_file.load(), lambda: keep.touch(TOPICS), store.clock)
+        self.groups = Groups(settings, groups_file.load(), lambda: keep.touch(GROUPS), store.clock)
         self.offsets = Offsets(offsets_file.load(), lambda: keep.touch(OFFSETS))
         keep.add(TOPICS, topics_file, self.topics.wrapper)
         keep.add(GROUPS, groups_file, self.groups.wrapper)
         keep.add(OFFSETS, offsets_file, self.offsets.wrapper, settings.offsets_interval_ms)
 
-        self.stats = Stats(self.topics.is_system, now_ms, local_day)
+        self.stats = Stats(self.topics.is_system, now_ms, lambda steady_ms: local_day(store.clock.at(steady_ms)))
         self.locks = QueueLocks(settings.lock_time_ms)
         self.clients = Clients(settings, self.outbox)
         self.puts = Puts(store, store_settings, self.outbox, settings)
@@ -162,7 +166,18 @@ class Broker:
             is_sync=self._is_sync,
         )
         self._scan_ms = now_ms
-        self._dispatch_problem: str | None = None
+        self._dispatching = Backoff(log, "messages are stored and not yet visible to consumers")
+        self.faults = 0  # exceptions that no part should have raised
+        self._causes: set[str] = set()  # of those, which were logged
+        self._chores: tuple[Callable[[int], object], ...] = (
+            self.pull.polls.expire,
+            self.stats.step,
+            self.clients.step,
+            self.slow_readers.step,
+            self._tell_late_senders,
+            self.keeping.give_up_waiting,
+            self._forget_silent_clients,
+        )
         self._serve: dict[int, Serve] = {
             RequestCode.SEND_MESSAGE: self.send.send,
             RequestCode.SEND_MESSAGE_V2: self.send.send,
@@ -199,6 +214,7 @@ class Broker:
                 self.pull.polls,
                 self.outbox,
                 now_ms,
+                lambda: self.faults,
             ),
         }
 
@@ -209,31 +225,56 @@ class Broker:
         if self.lane is not None:
             self.lane.tables_may_change()
         ticked = False
+        wall_ms = self.store.clock.at(now_ms)
         for event in events:
             if type(event) is Requests:
                 peer = event.peer
                 for command in event.commands:
-                    self._ask(Asked(peer, command, now_ms))
+                    self._ask(Asked(peer, command, now_ms, wall_ms))
             else:
                 ticked |= type(event) is Tick
-                self._happen(event, now_ms)
+                try:
+                    self._happen(event, now_ms)
+                except Exception as error:
+                    self._failed(type(event).__name__, error)
         if ticked:
-            self.delays.deliver(now_ms)
+            self._do(self.delays.deliver, now_ms)
         if self.puts.touched:
-            self._publish(now_ms)
+            self._do(self._publish, now_ms)
         if ticked:
-            self._do_chores(now_ms)
-        self.keeping.step(now_ms)
-        self.registration.step(now_ms)
+            for chore in self._chores:
+                self._do(chore, now_ms)
+        self._do(self.keeping.step, now_ms)
+        self._do(self.registration.step, now_ms)
         if ticked or self._is_sync:
-            for job in self.store.jobs(now_ms):
-                self.outbox.put(Run(job))
+            self._do(self._hand_out_jobs, now_ms)
         return self.outbox.take()
+
+    def _do(self, part: Callable[[int], object], now_ms: int) -> None:
+        """One part of a step. Should it fail, the others are done all the same: a broker that stops halfway through
+        its steps would take messages and never make them durable.
+        """
+        try:
+            part(now_ms)
+        except Exception as error:
+            self._failed(part.__qualname__, error)
+
+    def _failed(self, part: str, error: Exception) -> None:
+        """A fault of ours: each part expects the errors of the disk. It is counted, and each cause is logged once."""
+        self.faults += 1
+        cause = f"{part}: {type(error).__name__}: {error}"
+        if cause not in self._causes and len(self._causes) < CAUSES_MAX:
+            self._causes.add(cause)
+            log.error("a part of a step failed, the broker goes on: %s", cause, exc_info=error)
+
+    def _hand_out_jobs(self, now_ms: int) -> None:
+        for job in self.store.jobs(now_ms):
+            self.outbox.put(Run(job))
 
     def end_read(self, now_ms: int) -> list[Effect]:
         """What follows from a read that the lane has served, or the beginning of it: the same as at a step's end."""
         assert self.lane is not None
-        if self._is_sync or not self.lane.dispatch():
+        if self._is_sync or not self._dispatching.is_ready(now_ms) or not self.lane.dispatch():
             return self.step([], now_ms)
         if self.puts.touched:
             if self.pull.polls.by_queue or self.puts.delayed:
@@ -245,8 +286,9 @@ class Broker:
     def _happen(self, event: Event, now_ms: int) -> None:
         match event:
             case Requests(peer, commands):
+                wall_ms = self.store.clock.at(now_ms)
                 for command in commands:
-                    self._ask(Asked(peer, command, now_ms))
+                    self._ask(Asked(peer, command, now_ms, wall_ms))
             case Gone(peer):
                 self._gone(peer)
             case Tick():
@@ -324,13 +366,12 @@ class Broker:
         """Make visible what may be, and wake who waits for it."""
         store = self.store
         before = store.dispatched
-        try:
-            store.dispatch()
-            self._dispatch_problem = None
-        except (StoreError, OSError) as error:  # the next step goes on from there
-            if self._dispatch_problem != str(error):
-                self._dispatch_problem = str(error)
-                log.error("messages are stored and can't be shown yet: %s", error)
+        if self._dispatching.is_ready(now_ms):
+            try:
+                store.dispatch()
+                self._dispatching.succeeded()
+            except (StoreError, OSError) as error:  # a later step goes on from there
+                self._dispatching.failed(error, now_ms)
         if store.dispatched != before or store.dispatched == store.log.end:  # a request may have dispatched, too
             self._show(now_ms)
 
@@ -345,20 +386,18 @@ class Broker:
             touched.clear()
             self.puts.delayed = False
 
-    def _do_chores(self, now_ms: int) -> None:
-        self.pull.polls.expire(now_ms)
-        self.stats.step(now_ms)
-        self.clients.step(now_ms)
-        self.slow_readers.step(now_ms)
+    def _tell_late_senders(self, now_ms: int) -> None:
         for token in self.store.late(now_ms):
             self.puts.now_late(token)
-        self.keeping.give_up_waiting(now_ms)
-        if now_ms - self._scan_ms >= self.settings.client_scan_ms:
-            self._scan_ms = now_ms
-            self.locks.forget_expired(now_ms)
-            for peer in list(self.clients.silent(now_ms - self.settings.client_timeout_ms)):
-                self.outbox.put(Close(peer, f"no heartbeat for {self.settings.client_timeout_ms // 1000} s"))
-                self._gone(peer)
+
+    def _forget_silent_clients(self, now_ms: int) -> None:
+        if now_ms - self._scan_ms < self.settings.client_scan_ms:
+            return
+        self._scan_ms = now_ms
+        self.locks.forget_expired(now_ms)
+        for peer in list(self.clients.silent(now_ms - self.settings.client_timeout_ms)):
+            self.outbox.put(Close(peer, f"no heartbeat for {self.settings.client_timeout_ms // 1000} s"))
+            self._gone(peer)
 
     def _gone(self, peer: Peer) -> None:
         self.pull.polls.gone(peer)
@@ -366,7 +405,7 @@ class Broker:
 
     def wake_ms(self, now_ms: int) -> int:
         """When `Tick` is due at the latest, for what must not wait for the next regular one."""
-        deadlines = self.pull.polls.next_deadline_ms(), self.delays.next_ms()
+        deadlines = self.pull.polls.next_deadline_ms(), self.delays.next_ms(now_ms)
         return min((at_ms for at_ms in deadlines if at_ms is not None), default=now_ms + 1_000)
 
     # ── Stopping ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -87,7 +87,7 @@ class Replies:
         client = self._clients.by_id.get(requester)
         if client is None:
             return f"push reply message fail, channel of <{requester}> not found."
-        properties[Property.PUSH_REPLY_TIME] = str(asked.now_ms)
+        properties[Property.PUSH_REPLY_TIME] = str(asked.wall_ms)
         try:
             text = _properties.encode(properties)
         except LocalProtocolError as error:
@@ -103,7 +103,7 @@ class Replies:
             flag=header.flag,
             born_host=asked.peer.address,
             store_host=self._settings.address,
-            store_timestamp=asked.now_ms,
+            store_timestamp=asked.wall_ms,
             properties=text,
             reconsume_times=header.reconsume_times,
             unit_mode=header.unit_mode or False,

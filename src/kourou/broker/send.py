@@ -92,7 +92,7 @@ class Send:
                 ResponseCode.SYSTEM_BUSY,
                 "[REJECTREQUEST]system busy, start flow control for a while: a slave takes no messages",
             )
-        if asked.now_ms < self._settings.accept_sends_from_ms:
+        if asked.wall_ms < self._settings.accept_sends_from_ms:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
                 f"broker unable to service, until {self._settings.accept_sends_from_ms}",
@@ -148,7 +148,7 @@ class Send:
         self, header: headers.SendMessageV2, topic: TopicConfig, asked: Asked
     ) -> tuple[dict[str, str], bool]:
         queue_id = self.choose_queue(header.queue_id, topic)
-        properties = self.stored_properties(header.properties, asked.now_ms)
+        properties = self.stored_properties(header.properties, asked.wall_ms)
         message = self.new_message(header, topic, queue_id, asked)
         if header.topic.startswith(names.RETRY_PREFIX):
             self._to_dead_letters_if_tried_enough(header, message, properties, asked)
@@ -166,14 +166,14 @@ class Send:
         self._stats.put(message.topic, 1, stored.size)
         return self.place(stored, queue_id, properties[Property.UNIQUE_KEY]), wait
 
-    def stored_properties(self, text: str | None, now_ms: int) -> dict[str, str]:
+    def stored_properties(self, text: str | None, wall_ms: int) -> dict[str, str]:
         """What a message says of itself, and what the broker adds."""
         properties = _properties.decode(text or "")
         properties[Property.REGION] = self.answer_ext["MSG_REGION"]
         properties[Property.TRACE_ON] = self.answer_ext["TRACE_ON"]
         properties.pop(Property.POP_CHECKPOINT, None)
         if Property.UNIQUE_KEY not in properties:
-            properties[Property.UNIQUE_KEY] = self._unique_id(now_ms)
+            properties[Property.UNIQUE_KEY] = self._unique_id(wall_ms)
         properties[Property.CLUSTER] = self._settings.cluster
         return properties
 

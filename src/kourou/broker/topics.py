@@ -15,6 +15,7 @@ from kourou.broker import names
 from kourou.broker.settings import INHERIT, READ, WRITE, BrokerSettings
 from kourou.protocol.bodies import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from kourou.protocol.names import shown
+from kourou.store.wall_clock import WallClock
 
 log = logging.getLogger(__name__)
 
@@ -26,11 +27,16 @@ class Topics:
     """All topics of one broker."""
 
     def __init__(
-        self, settings: BrokerSettings, kept: TopicConfigSerializeWrapper | None, touch: Callable[[], None]
+        self,
+        settings: BrokerSettings,
+        kept: TopicConfigSerializeWrapper | None,
+        touch: Callable[[], None],
+        clock: WallClock | None = None,
     ) -> None:
         """`touch` is called after each change, so that it is kept."""
         self._settings = settings
         self._touch = touch
+        self._clock = clock or WallClock()
         self.version = kept.data_version if kept is not None else DataVersion()
         self.table: dict[str, TopicConfig] = {}
         self.system: set[str] = {
@@ -113,7 +119,7 @@ class Topics:
         return True
 
     def _has_changed(self, name: str, now_ms: int) -> None:
-        self.version = next_version(self.version, now_ms)
+        self.version = next_version(self.version, self._clock.at(now_ms))
         self.changed.add(name)
         self._touch()
 
@@ -171,12 +177,12 @@ class Topics:
         for name, topic in list(self.table.items()):
             if topic.order != (name in wanted) and (name in wanted or not name.startswith(names.RETRY_PREFIX)):
                 self.table[name] = msgspec.structs.replace(topic, order=name in wanted)
-                self.version = next_version(self.version, now_ms)
+                self.version = next_version(self.version, self._clock.at(now_ms))
                 self._touch()
 
 
-def next_version(version: DataVersion, now_ms: int) -> DataVersion:
-    return DataVersion(state_version=version.state_version, timestamp=now_ms, counter=version.counter + 1)
+def next_version(version: DataVersion, wall_ms: int) -> DataVersion:
+    return DataVersion(state_version=version.state_version, timestamp=wall_ms, counter=version.counter + 1)
 
 
 def _topic(name: str, queues: int, perm: int = READ | WRITE, *, order: bool = False, sys_flag: int = 0) -> TopicConfig:

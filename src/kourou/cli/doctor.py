@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 PATIENCE = 3.0
 SKEW_SECONDS_MAX = 5
+FLUSH_LATE_MS_MAX = 5_000
 FREE_BYTES_MIN = 1024**3
 USED_RATIO_MAX = 0.85
 OPEN_FILES_MIN = 4096
@@ -201,10 +202,34 @@ async def _broker(mq: "Client", what: str, address: str, name_servers: str) -> A
         yield Finding(what, State.BAD, str(error), "is a RocketMQ broker listening there?")
         return
     yield Finding(what, State.GOOD, f"version {runtime.get('brokerVersionDesc', 'unknown')}")
+    for problem in _health(what, runtime):
+        yield problem
     skew = _skew(runtime)
     if skew is not None and abs(skew) > SKEW_SECONDS_MAX:
         remedy = "let all machines take their time from NTP: delays, expiry and message ids depend on it"
         yield Finding(what, State.DOUBTFUL, f"its clock differs from this one by {skew:.0f} s", remedy)
+
+
+def _health(what: str, runtime: dict[str, str]) -> list[Finding]:
+    """What one of our brokers says of itself."""
+    findings = []
+    late = _count(runtime, "kourouFlushLateMillis")
+    if late > FLUSH_LATE_MS_MAX:
+        remedy = "its log names the cause: look at the disk (full, failing, too slow) and at the limit of open files"
+        text = (
+            f"messages have not been written to the disk for {late / 1000:.0f} s too long: a power cut would lose them"
+        )
+        findings.append(Finding(what, State.BAD, text, remedy))
+    errors = _count(runtime, "kourouInternalErrors")
+    if errors:
+        remedy = "its log has the traces; please report them"
+        findings.append(Finding(what, State.DOUBTFUL, f"{errors} internal errors since it started", remedy))
+    return findings
+
+
+def _count(runtime: dict[str, str], name: str) -> int:
+    text = runtime.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() else 0
 
 
 def _is_loopback(address: str) -> bool:

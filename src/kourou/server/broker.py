@@ -54,7 +54,7 @@ from kourou.protocol.codes import ResponseCode
 from kourou.protocol.command import Command, encode_head
 from kourou.protocol.errors import KourouError, LocalProtocolError
 from kourou.protocol.hosts import encode_host
-from kourou.server.clock import UniqueIdClock, file_time, now_ms
+from kourou.server.clock import SteadyClock, UniqueIdClock, file_time
 from kourou.server.conf import ConfError
 from kourou.server.name_servers import NameServerLink, NameServers
 from kourou.store.jobs import Job
@@ -130,6 +130,7 @@ class BrokerProcess:
         self._timer: asyncio.TimerHandle | None = None
         self._metrics: MetricsServer | None = None
         self._stepping = False
+        self._clock = SteadyClock()
         self._read_ms = 0  # when the read came that the lane has served last
         self._events: list[Event] = []  # that came while a step was under way
         self._stopping = False
@@ -202,7 +203,7 @@ class BrokerProcess:
             return
         from kourou.server.metrics import MetricsServer  # its library takes a while to import
 
-        self._metrics = MetricsServer(self.machine)
+        self._metrics = MetricsServer(self.machine, self._now)
         await self._metrics.start(process.metrics_host or self._host, process.metrics_port)
         log.info("metrics url=http://%s:%d/metrics", process.metrics_host or self._host, self._metrics.port)
 
@@ -216,7 +217,7 @@ class BrokerProcess:
             ) from None
 
     def _open(self) -> None:
-        settings, started_ms = self._settings, now_ms()
+        settings, started_ms = self._settings, self._clock.now_ms()
         store_host = encode_host(settings.address)
         store = Store.open(
             self._paths.root,
@@ -255,7 +256,7 @@ class BrokerProcess:
             self._writer.shutdown()
             return
         machine = self._machine
-        self._perform(machine.leave(now_ms()))
+        self._perform(machine.leave(self._now()))
         self._perform(machine.release_pulls())
         await self._close_listeners(SHUTDOWN_GRACE)
         if self._tasks:
@@ -272,9 +273,9 @@ class BrokerProcess:
         assert self._worker is not None
         self._writer.shutdown()
         for job in self._worker.close():
-            self.machine.store.finished(job, now_ms())
-        self.machine.keep_all(now_ms())
-        self.machine.store.close(now_ms())
+            self.machine.store.finished(job, self._now())
+        self.machine.keep_all(self._now())
+        self.machine.store.close(self._now())
 
     async def _close_listeners(self, grace: float) -> None:
         listeners = [self._listener] if self._fast_listener is None else [self._listener, self._fast_listener]
@@ -308,7 +309,7 @@ class BrokerProcess:
         peer = self._peers.get(connection)
         if peer is None:
             return 0  # who is new comes the other way first
-        now = self._read_ms = now_ms()
+        now = self._read_ms = self._now()
         used, answers, held, count, is_bulk = machine.lane.serve(peer, data, now)
         if answers:
             connection.reply_frames(answers, 0)
@@ -321,7 +322,11 @@ class BrokerProcess:
 
     def served(self) -> None:
         """The end of a read that began in the lane."""
-        effects = self.machine.end_read(self._read_ms)
+        try:
+            effects = self.machine.end_read(self._read_ms)
+        except Exception as error:
+            self._fault("the end of a read", error)
+            effects = []
         if effects:
             self._stepping = True
             try:
@@ -337,14 +342,27 @@ class BrokerProcess:
             self._step([Gone(peer)])
 
     def _tick(self) -> None:
-        self._step([Tick()])
-        self._schedule()
+        try:
+            self._step([Tick()])
+        finally:
+            self._schedule()
 
     def _schedule(self) -> None:
+        """Set the timer. It is the pulse of the broker: whatever fails, the next tick comes."""
         assert self._loop is not None
-        now = now_ms()
-        wait = min(max(self.machine.wake_ms(now) - now, 0) / 1000, TICK)
-        self._timer = self._loop.call_later(wait, self._tick)
+        wait = TICK
+        try:
+            now = self._now()
+            wait = min(max(self.machine.wake_ms(now) - now, 0) / 1000, TICK)
+        except Exception as error:
+            self._fault("when the next tick is due", error)
+        finally:
+            self._timer = self._loop.call_later(wait, self._tick)
+
+    def _now(self) -> int:
+        """The steady time; the machine is told the time of day with it."""
+        now, self.machine.store.clock.skew_ms = self._clock.read()
+        return now
 
     def _job_done(self) -> None:
         """In a worker thread."""
@@ -367,21 +385,32 @@ class BrokerProcess:
         try:
             while self._events:
                 events, self._events = self._events, []
-                self._perform(self.machine.step(events, now_ms()))
+                try:
+                    self._perform(self.machine.step(events, self._now()))
+                except Exception as error:
+                    self._fault("a step", error)
         finally:
             self._stepping = False
+
+    def _fault(self, what: str, error: Exception) -> None:
+        """Something failed that nobody expected to fail. Connections and timers go on."""
+        self.machine.faults += 1
+        log.error("%s failed, the broker goes on: %s", what, error, exc_info=error)
 
     # ── Effects ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _perform(self, effects: list[Effect]) -> None:
         for effect in effects:
-            kind = type(effect)
-            if kind is Reply:
-                effect.peer.link.reply(effect.command)  # type: ignore[union-attr]
-            elif kind is ReplyParts:
-                _reply_parts(effect)  # type: ignore[arg-type]
-            else:
-                self._perform_rest(effect)
+            try:
+                kind = type(effect)
+                if kind is Reply:
+                    effect.peer.link.reply(effect.command)  # type: ignore[union-attr]
+                elif kind is ReplyParts:
+                    _reply_parts(effect)  # type: ignore[arg-type]
+                else:
+                    self._perform_rest(effect)
+            except Exception as error:  # the effects of other peers are performed all the same
+                self._fault(f"the effect {type(effect).__name__}", error)
 
     def _perform_rest(self, effect: Effect) -> None:
         match effect:
@@ -423,14 +452,19 @@ class BrokerProcess:
             await self._loop.run_in_executor(self._writer, save.file.write, save.content)
         except OSError as problem:
             error = f"{save.file.path}: {problem.strerror or problem}"
+        except Exception as problem:
+            self._fault(f"writing {save.file.path}", problem)
+            error = f"{save.file.path}: {type(problem).__name__}: {problem}"
         self._step([Saved(save.name, save.version, error)])
 
     async def _ask(self, ask: Ask) -> None:
         connection: Connection = ask.peer.link
         answer: Command | None = None
-        with contextlib.suppress(KourouError):
-            answer = await connection.request(ask.command, ask.timeout_ms / 1000)
-        self._step([Answered(ask.token, answer)])
+        try:
+            with contextlib.suppress(KourouError):
+                answer = await connection.request(ask.command, ask.timeout_ms / 1000)
+        finally:
+            self._step([Answered(ask.token, answer)])
 
     async def _announce_to_all(self, announce: Announce) -> None:
         await asyncio.gather(*(self._announce(link, announce) for link in await self._name_servers.links()))

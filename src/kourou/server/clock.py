@@ -8,9 +8,19 @@ import time
 from kourou.protocol.ids import UniqueIds
 
 
-def now_ms() -> int:
-    """The time of day, which messages carry."""
-    return time.time_ns() // 1_000_000
+class SteadyClock:
+    """Milliseconds that never jump: they start at the time of day, and go on by the monotonic clock."""
+
+    def __init__(self) -> None:
+        self._start_ms = time.time_ns() // 1_000_000 - time.monotonic_ns() // 1_000_000
+
+    def now_ms(self) -> int:
+        return self._start_ms + time.monotonic_ns() // 1_000_000
+
+    def read(self) -> tuple[int, int]:
+        """The time, and by how much the time of day is ahead of it."""
+        now_ms = self._start_ms + time.monotonic_ns() // 1_000_000
+        return now_ms, time.time_ns() // 1_000_000 - now_ms
 
 
 def file_time(time_ms: int) -> str:

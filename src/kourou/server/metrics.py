@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from prometheus_client.core import CollectorRegistry, CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
@@ -33,8 +33,9 @@ TEXT = "text/plain; version=0.0.4; charset=utf-8"
 class BrokerFigures:
     """What a broker knows, as Prometheus wants it."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, now_ms: Callable[[], int]) -> None:
         self._broker = broker
+        self._now_ms = now_ms
         settings, self._wanted = broker.settings, broker.configuration.process
         labels = {**_labels(self._wanted.metrics_label), "cluster": settings.cluster, "node_type": "broker"}
         labels["node_id"] = settings.name
@@ -117,7 +118,17 @@ class BrokerFigures:
                 broker.store.log.end - broker.store.dispatched,
             ),
         )
+        errors = CounterMetricFamily(
+            "kourou_internal_errors_total", "Parts of a step that failed unexpectedly.", labels=self._labels
+        )
+        errors.add_metric(self._node, broker.faults)
+        yield errors
         ours = (
+            (
+                "kourou_flush_late_ms",
+                "For how long a sync of the log is overdue.",
+                broker.store.flush_late_ms(self._now_ms()),
+            ),
             ("kourou_held_pulls", "Pulls that wait for messages.", broker.pull.polls.waiting),
             ("kourou_waiting_sends", "Sends that wait for the disk.", broker.puts.waiting),
             ("kourou_store_refuses", "1 while nothing can be stored.", int(broker.store.refusal is not None)),
@@ -145,9 +156,9 @@ def _labels(text: str) -> dict[str, str]:
 class MetricsServer:
     """Answers GET /metrics, and nothing else."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, now_ms: Callable[[], int]) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(BrokerFigures(broker))
+        self._registry.register(BrokerFigures(broker, now_ms))
         self._server: asyncio.Server | None = None
         self._open = 0
 

@@ -26,9 +26,9 @@ cdef class Appender:
     cdef dict _topics
     cdef bint _record_crc
 
-    cpdef list append(self, messages, long long stored_ms)
     @cython.locals(
         log=CommitLog,
+        done=list,
         message=NewMessage,
         place=Appended,
         topic=_Topic,
@@ -40,6 +40,6 @@ cdef class Appender:
         queue_offset="long long",
         offset="long long",
     )
-    cdef _append(self, messages, long long stored_ms, list done)
+    cpdef list append(self, messages, long long stored_ms)
     @cython.locals(topic=_Topic)
     cdef _Topic _keep(self, str name)

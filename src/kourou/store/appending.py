@@ -11,7 +11,6 @@ from kourou.protocol.codes import TRANSACTION_MASK, SysFlag
 from kourou.store import writer
 from kourou.store.commit_log import CommitLog, NewMessage, with_room_for_crc
 from kourou.store.consume_queue import ConsumeQueue
-from kourou.store.errors import StoreError
 
 TOPICS_KEPT_MAX: Final = 100_000
 
@@ -63,22 +62,6 @@ class Appender:
     def append(self, messages: Sequence[NewMessage], stored_ms: int) -> list[Appended]:
         """Append messages in order. Raises IllegalMessageError, DiskFullError, DiskFailedError: those before are in."""
         done: list[Appended] = []
-        self._append(messages, stored_ms, done)
-        return done
-
-    def append_each(self, messages: Sequence[NewMessage], stored_ms: int) -> list[Appended | StoreError]:
-        """The same, and none stops the others: where each went, or why it did not."""
-        done: list[Appended | StoreError] = []
-        while len(done) < len(messages):
-            try:
-                self._append(messages[len(done) :], stored_ms, done)
-            except StoreError as error:
-                done.append(error)
-        return done
-
-    def _append(
-        self, messages: Sequence[NewMessage], stored_ms: int, done: "list[Appended] | list[Appended | StoreError]"
-    ) -> None:
         log = self._log
         for message in messages:
             topic = self._topics.get(message.topic)
@@ -106,6 +89,7 @@ class Appender:
             place.stored_ms = stored_ms
             place.size = log.end - offset
             done.append(place)
+        return done
 
     def _keep(self, name: str) -> _Topic:
         if len(self._topics) >= TOPICS_KEPT_MAX:

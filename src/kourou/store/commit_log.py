@@ -15,6 +15,7 @@ Java: CommitLog, MappedFileQueue.
 """
 
 import errno
+import logging
 import struct
 from pathlib import Path
 from typing import Final
@@ -29,10 +30,13 @@ from kourou.protocol.record import (
     encode_filler,
 )
 from kourou.store import writer
+from kourou.store.backoff import Backoff
 from kourou.store.disk import Disk, File
 from kourou.store.errors import BadStoreError, DiskFailedError, DiskFullError, IllegalMessageError
 from kourou.store.jobs import MendLog, PrepareSegment
 from kourou.store.segments import Segments
+
+log = logging.getLogger(__name__)
 
 TOPIC_SIZE_MAX: Final = 255
 PROPERTIES_SIZE_MAX: Final = 32767
@@ -108,6 +112,9 @@ class CommitLog:
         self._spare_job: PrepareSegment | None = None  # a worker is at it, or will be
         self._warm = False  # new segments are kept in memory until they are full
         self._failed: str | None = None  # a sync failed: nothing is written until `mend`
+        self._no_segment: DiskFullError | DiskFailedError | None = None  # why the next segment could not be made
+        self._new_segments = Backoff(log, "messages are refused")
+        self.now_ms = 0  # of the append that is under way
 
     # ── Opening ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -252,10 +259,16 @@ class CommitLog:
         if size + FILLER_SIZE_MIN > segments.file_size:
             raise IllegalMessageError(f"a record of {size} bytes does not fit into a segment of {segments.file_size}")
         start = segments.end if len(segments) else self.end - self.end % segments.file_size
+        if self._no_segment is not None and not self._new_segments.is_ready(self.now_ms):
+            raise type(self._no_segment)(str(self._no_segment))  # making a file is not tried for each message
         try:
             segments.add(start, self._take_spare())
         except OSError as error:
-            raise no_room(segments.path(start), segments.file_size, error) from None
+            self._no_segment = no_room(segments.path(start), segments.file_size, error)
+            self._new_segments.failed(self._no_segment, self.now_ms)
+            raise self._no_segment from None
+        self._no_segment = None
+        self._new_segments.succeeded()
         left = self._limit - (self.end - self._start)
         if left >= FILLER_SIZE_MIN:
             at = self.end - self._start

@@ -20,6 +20,7 @@ cdef class Dispatcher:
     cdef Scanner _scanner
     cdef object _buffer
     cdef readonly long long stored_ms, last_record, doubtful_from
+    cdef long long _last_end
     cdef readonly Py_ssize_t records, disagreements, gaps
     cdef public long long whole_until_ms, whole_until
     cdef public bint recovering

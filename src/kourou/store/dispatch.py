@@ -59,12 +59,13 @@ class Dispatcher:
         self.stored_ms = 0  # of the last record that was dispatched
         self.records = 0  # how many were
         self.last_record = -1  # where the last one begins
+        self._last_end = -1  # where the last one of this run of the broker ends; -1: there was none
         self.disagreements = 0  # records whose place in their queue is taken, or far beyond its end
         self.gaps = 0  # records before which their queue has not all entries
         self.recovering = False  # the log was there before the queues were opened
         self.whole_until_ms = 0  # records stored before it were safe: no crash can have taken a part of them
         self.whole_until = 0  # and neither of those before this offset
-        self.doubtful_from = -1  # the first record that is not among those; -1: there was none
+        self.doubtful_from = -1  # where those end; -1: all are whole
         self.torn = False  # the last run ended at a record of which a part is missing
         self.covered = 0  # in recovery: queues have the records before this offset
         self.uncovered = False  # … and one was found that its queue does not have
@@ -78,7 +79,7 @@ class Dispatcher:
         """Queues were closed or removed: look them up anew, and count anew."""
         self.forget_queues()
         self.stored_ms = self.records = self.disagreements = self.gaps = 0
-        self.last_record = self.doubtful_from = -1
+        self.last_record = self._last_end = self.doubtful_from = -1
 
     def go_on_after(self, last_record: int, stored_ms: int) -> None:
         """Everything up to this record was dispatched by another run of the broker."""
@@ -141,6 +142,7 @@ class Dispatcher:
                 self._put_keys(scanner, topic)
             self.stored_ms = scanner.stored_ms
             self.last_record = scanner.physical_offset
+            self._last_end = scanner.physical_offset + scanner.size
             self.records += 1
         return scanner
 
@@ -149,7 +151,8 @@ class Dispatcher:
         if scanner.physical_offset < self.whole_until:
             return False
         if self.doubtful_from < 0 and scanner.stored_ms >= self.whole_until_ms:
-            self.doubtful_from = scanner.physical_offset
+            # A filler before it is as doubtful as the record.
+            self.doubtful_from = self._last_end if self._last_end >= 0 else scanner.physical_offset
         return self.doubtful_from >= 0 or scanner.stored_ms < self.stored_ms
 
     def _scanner_over(self, buffer: memoryview, start: int, end: int, base: int, crc: bool) -> Scanner:

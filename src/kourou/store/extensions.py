@@ -9,7 +9,7 @@ A queue is what decides: its newest entry says where its extension ends, and its
 Java: ConsumeQueueExt, CommitLogDispatcherCalcBitMap.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from kourou.protocol.record import Scanner
@@ -86,9 +86,10 @@ class Extensions:
         self.close()
         self._disk.remove_folder(self._folder)
 
-    def dirty_files(self) -> list[File]:
+    def dirty_files(self) -> Iterator[File]:
         """Files with units since the last call, which are to be synced before those of the queues. Raises OSError."""
-        return [file for ext in self._open.values() for file in ext.dirty_files()]
+        for ext in self._open.values():
+            yield from ext.dirty_files()
 
     def close(self) -> None:
         for ext in self._open.values():

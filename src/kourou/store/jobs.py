@@ -7,6 +7,7 @@ The owner may also call a job off: when a segment is needed that a worker was to
 more than it seems: a file that is put in place too late would take the place of one that is in use by then.
 """
 
+import errno
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +36,12 @@ class _Once:
                 self._work()
             except OSError as error:
                 self.error = error
+            self.done = True
+
+    def fail(self, error: Exception) -> None:
+        """It ended by a fault of ours: its owner gets it back like one that the disk has refused."""
+        with self._turn:
+            self.error = OSError(errno.EIO, f"{type(error).__name__}: {error}")
             self.done = True
 
     def call_off(self) -> bool:

@@ -1,4 +1,9 @@
-"""All consume queues of a store, by topic and queue id. A queue is opened when somebody first needs it."""
+"""All consume queues of a store, by topic and queue id. A queue is opened when somebody first needs it.
+
+A process may have only some 65,000 mappings. Beyond `mapped_queues_max` mapped queues, those that nobody has used for
+longest and that need no sync are unmapped. Beyond twice as many, queues that need a sync are unmapped as well, and
+mapped again for it. Should the system fail to write their pages in between, nobody would notice: a last resort.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,29 +15,23 @@ from kourou.store.extensions import Extensions
 from kourou.store.segments import folder_name
 from kourou.store.settings import StoreSettings
 
-MAPPED_QUEUES_MAX = 4096
-"""Beyond this many, idle queues are unmapped: those that nobody has used for longest, and that need no sync.
-
-Beyond twice as many, others are as well: a process may have only some 65,000 mappings. They are mapped again to be
-synced. Were the system to fail to write their pages in that very time, nobody would be told; so it is the last resort.
-"""
-
 _LOOKED_AT = 16  # for each queue that is mapped beyond that
 
 
 class Queues:
     """The folder consumequeue/, and the queues in it."""
 
-    def __init__(self, disk: Disk, folder: Path, settings: StoreSettings, mapped_max: int = MAPPED_QUEUES_MAX) -> None:
+    def __init__(self, disk: Disk, folder: Path, settings: StoreSettings) -> None:
         self._disk = disk
         self._folder = folder
         self._settings = settings
         self.extensions = Extensions(disk, folder.with_name(folder.name + "_ext"), settings.queue_ext_file_size)
         self._on_disk: dict[str, set[int]] = {}
         self._open: dict[str, dict[int, ConsumeQueue]] = {}
-        self._mapped_max = mapped_max
+        self._mapped_max = settings.mapped_queues_max
         self._mapped: dict[ConsumeQueue, None] = {}  # queues with files in memory, those mapped last at the end
         self._given_out: dict[tuple[str, int], int] = {}  # next offsets of queues that were removed
+        self._unsynced: list[File] = []  # what a call of `dirty_files` had found when it failed
         self._created: list[Path] = []  # files that are not safe yet, see `lazy`
         self.log_start = 0  # entries before it point to records that are gone
         self.lazy = False
@@ -126,10 +125,18 @@ class Queues:
         return len(self._mapped) > self._mapped_max
 
     def dirty_files(self) -> list[File]:
-        """Files with entries since the last call, which are to be synced. Raises OSError."""
-        files = self.extensions.dirty_files()
+        """Files with entries since the last call, which are to be synced. Raises OSError: the next call names them all.
+
+        A queue that was unmapped is mapped again for it, and that may fail.
+        """
+        files = self._unsynced
+        for file in self.extensions.dirty_files():
+            files.append(file)
         dirty = [queue for topic in self._open.values() for queue in topic.values() if queue.dirty_bytes]
-        return files + [file for queue in dirty for file in queue.dirty_files()]
+        for queue in dirty:
+            files += queue.dirty_files()
+        self._unsynced = []
+        return files
 
     def _was_created(self, path: Path) -> None:
         self._created.append(path)

@@ -42,6 +42,7 @@ from kourou.store.index import Index
 from kourou.store.jobs import RemoveFiles
 from kourou.store.queues import Queues
 from kourou.store.settings import StoreSettings
+from kourou.store.wall_clock import WallClock
 
 log = logging.getLogger(__name__)
 
@@ -155,6 +156,7 @@ class Cleaner:
         index: Index | None,
         now_ms: int,
         local_hour: Callable[[int], int],
+        clock: WallClock,
     ) -> None:
         self.retention = Retention(settings)
         self.refusal: str | None = None
@@ -165,6 +167,7 @@ class Cleaner:
         self._queues = queues
         self._index = index
         self._local_hour = local_hour
+        self._clock = clock
         self._interval_ms = settings.clean_interval_ms
         self._due_ms = now_ms
         self._removing_from_ms = now_ms + START_DELAY_MS
@@ -208,7 +211,8 @@ class Cleaner:
     def _decide(self, now_ms: int, keep_from: int) -> Decision:
         used_ratio = self._used_ratio()
         candidates = self._candidates(keep_from) if now_ms >= self._removing_from_ms else ()
-        decision = self.retention.step(now_ms, self._local_hour(now_ms), used_ratio, candidates)
+        wall_ms = self._clock.at(now_ms)  # what messages were stamped with, and what `deleteWhen` means
+        decision = self.retention.step(wall_ms, self._local_hour(wall_ms), used_ratio, candidates)
         self._refuse(decision.full, used_ratio)
         return decision
 

@@ -25,6 +25,7 @@ class StoreSettings:
     # Files.
     commit_log_file_size: int = 1024 * MIB  # mappedFileSizeCommitLog
     queue_file_entries: int = 300_000  # mappedFileSizeConsumeQueue / 20
+    mapped_queues_max: int = 4096  # ours: beyond it, idle queues are unmapped, see queues.py
     queue_ext_enabled: bool = False  # enableConsumeQueueExt
     queue_ext_file_size: int = 48 * MIB  # mappedFileSizeConsumeQueueExt
     index_enabled: bool = True  # messageIndexEnable

@@ -22,6 +22,7 @@ import msgspec
 
 from kourou.protocol.record import RECORD_CRC_SIZE, Found, Scanner
 from kourou.store.appending import Appended, Appender, is_queued
+from kourou.store.backoff import Backoff
 from kourou.store.checkpoint import Checkpoint
 from kourou.store.commit_log import CommitLog, NewMessage
 from kourou.store.consume_queue import ConsumeQueue
@@ -39,13 +40,11 @@ from kourou.store.retention import Cleaner, expired_queues
 from kourou.store.segments import folder_name
 from kourou.store.settings import FlushMode, StoreSettings, delay_table
 from kourou.store.truncation import LastRecord, cut_log, last_record_before
+from kourou.store.wall_clock import WallClock
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-MEND_INTERVAL_MS = 1_000
-"""How long to leave a failing or full disk alone before it is tried again."""
 
 SUPPLY_MIN, SUPPLY_MAX = 8 << 20, 64 << 20
 """How far ahead of the log's end its pages are brought into memory, while it is written to."""
@@ -85,6 +84,7 @@ class Store:
         self._settings = settings
         self._disk = disk
         self._lock = lock
+        self.clock = WallClock()
         self.log = CommitLog(disk, paths.commit_log, settings.commit_log_file_size, settings.max_body_size, store_host)
         self.queues = Queues(disk, paths.queues, settings)
         self.index = (
@@ -103,6 +103,7 @@ class Store:
             self.index,
             now_ms,
             lambda time_ms: int(file_time(time_ms)[8:10]),  # yyyyMMddHH…
+            self.clock,
         )
         self._dispatcher = Dispatcher(
             self.queues.by_bytes,
@@ -119,14 +120,18 @@ class Store:
         self._clock = FlushClock(settings, now_ms, now_ms, now_ms, now_ms)
         self._waiters = Waiters()
         self._log_job: SyncLog | None = None  # the jobs under way, one of a kind
+        self._log_job_ms = now_ms  # when it began
+        self._unflushed_since_ms: int | None = None  # when the first byte was seen that no sync covers
         self._queue_job: SyncQueues | None = None
         self._removal: RemoveFiles | None = None
         self._mend_job: MendLog | None = None
         self._supply_job: SupplyPages | None = None
         self._supplied = 0  # up to here, the log's pages are in memory
         self._seen_end: int | None = None  # of the log, when pages were thought of last
-        self._mend_after_ms = 0
-        self._spare_after_ms = 0
+        self._log_syncs = Backoff(log, "the log is not synced")
+        self._queue_syncs = Backoff(log, "queues and index are not synced")
+        self._mends = Backoff(log, "the log can't be written")
+        self._spares = Backoff(log, "no segment is prepared")
         self._queues_doubtful = False  # a sync of queues failed: the checkpoint stays where it is, see _queues_synced
         self._dirty_since = 0  # up to where the last checkpoint speaks of the log
         self.report = RecoveryReport()
@@ -189,6 +194,7 @@ class Store:
         recovery.load()
         disk.replace(paths.abort, str(os.getpid()).encode())  # from here on, whatever ends this is a crash
         self.report = recovery.run()
+        self.clock.start_from(self.log.stored_ms)
         self.master_flushed = checkpoint.master_flushed
         self._last_at_start = max(self._dispatcher.last_record, 0)
         self.dispatched = self._dirty_since = self.reader.written_from = self.log.end
@@ -256,15 +262,10 @@ class Store:
         """
         if self._cleaner.refusal is not None:
             raise DiskFullError(self._cleaner.refusal)
+        self.log.now_ms = now_ms
         if together:
             self._make_room(messages)
-        return self._appender.append(messages, max(now_ms, self.log.stored_ms))
-
-    def append_each(self, messages: Sequence[NewMessage], now_ms: int) -> list[Appended | StoreError]:
-        """Append what can be appended: for each message where it went, or why it was refused."""
-        if self._cleaner.refusal is not None:
-            return [DiskFullError(self._cleaner.refusal) for _ in messages]
-        return self._appender.append_each(messages, max(now_ms, self.log.stored_ms))
+        return self._appender.append(messages, max(self.clock.stamp(now_ms), self.log.stored_ms))
 
     def _make_room(self, messages: Iterable[NewMessage]) -> None:
         size = 0
@@ -314,6 +315,16 @@ class Store:
         """Up to which offset the log is safe; `dispatched` says up to which it is visible."""
         return self.log.flushed
 
+    def flush_late_ms(self, now_ms: int) -> int:
+        """For how long the log should have been synced, and was not: 0 while all is well."""
+        if self._unflushed_since_ms is None or self.log.end <= self.log.flushed:
+            return 0
+        settings = self._settings
+        allowed = (
+            0 if settings.flush_mode is FlushMode.SYNC else settings.flush_interval_ms + settings.flush_thorough_ms
+        )
+        return max(now_ms - self._unflushed_since_ms - allowed, 0)
+
     def when_safe(self, upto: int, token: Hashable, now_ms: int) -> bool:
         """Is the log safe up to here? If not, `finished` or `late` will name the token."""
         if self.log.flushed >= upto:
@@ -329,32 +340,49 @@ class Store:
         """Jobs that are due now, for a worker; each is to be given back by `finished`."""
         due: list[Job] = []
         commit_log = self.log
+        if self._unflushed_since_ms is None and commit_log.end > commit_log.flushed:
+            self._unflushed_since_ms = now_ms
         removal = self._cleaner.step(now_ms, min(self.dispatched, commit_log.flushed))
         if removal is not None and removal is not self._removal:
             self._removal = removal
             due.append(removal)
-        if self._cleaner.refusal is None and now_ms >= self._spare_after_ms:
+        if self._cleaner.refusal is None and self._spares.is_ready(now_ms):
             spare = commit_log.prepare_spare(warm=self._settings.warm_segments)
             if spare is not None:
                 due.append(spare)
-        pages = self._pages_ahead()
+        try:
+            pages = self._pages_ahead()
+        except OSError:  # the segment can't be mapped: an append will say so
+            pages = None
         if pages is not None:
             due.append(pages)
         dirty = commit_log.end - commit_log.flushed
         if commit_log.failed is not None:
-            if self._log_job is None and self._mend_job is None and now_ms >= self._mend_after_ms:
+            if self._log_job is None and self._mend_job is None and self._mends.is_ready(now_ms):
                 self._mend_job = self.log.mend(sealed=self._settings.record_crc)
                 due.append(self._mend_job)
-        elif self._log_job is None and self._clock.log_is_due(dirty, now_ms, awaited=len(self._waiters) > 0):
-            self._log_job = SyncLog(*commit_log.sync_target())
-            due.append(self._log_job)
+        elif (
+            self._log_job is None
+            and self._clock.log_is_due(dirty, now_ms, awaited=len(self._waiters) > 0)
+            and self._log_syncs.is_ready(now_ms)
+        ):
+            try:
+                self._log_job = SyncLog(*commit_log.sync_target())
+                self._log_job_ms = now_ms
+                due.append(self._log_job)
+            except OSError as error:  # its files can't be mapped
+                self._log_syncs.failed(error, now_ms)
         if (
             self._queue_job is None
             and not self._queues_doubtful
             and self._clock.queues_are_due(self.dispatched - self._dirty_since, now_ms, crowded=self.queues.crowded)
+            and self._queue_syncs.is_ready(now_ms)
         ):
-            self._queue_job = self._sync_queues()
-            due.append(self._queue_job)
+            try:
+                self._queue_job = self._sync_queues()
+                due.append(self._queue_job)
+            except OSError as error:
+                self._queue_syncs.failed(error, now_ms)
         return due
 
     def _pages_ahead(self) -> SupplyPages | None:
@@ -393,8 +421,9 @@ class Store:
             case PrepareSegment():
                 self.log.spare_prepared(job)
                 if job.error is not None:
-                    self._spare_after_ms = now_ms + MEND_INTERVAL_MS
-                    log.warning("no segment prepared: %s", job.error)
+                    self._spares.failed(job.error, now_ms)
+                elif job.done:
+                    self._spares.succeeded()
             case SupplyPages():
                 self._supply_job = None
             case RemoveFiles() if job is self._removal:
@@ -425,6 +454,8 @@ class Store:
             log.error("%s", self.log.failed)
             return []
         self.log.synced(job.upto, job.stored_ms)
+        self._unflushed_since_ms = self._log_job_ms if self.log.end > self.log.flushed else None
+        self._log_syncs.succeeded()
         self._clock.log_was_synced(now_ms)
         return self._waiters.safe(self.log.flushed)
 
@@ -440,9 +471,9 @@ class Store:
                 job.error = error
                 job.close()
         if job.error is not None:
-            self._mend_after_ms = now_ms + MEND_INTERVAL_MS
-            log.error("the log still can't be written: %s", job.error)
+            self._mends.failed(job.error, now_ms)
             return []
+        self._mends.succeeded()
         if self.log.end < before:
             log.error("%d bytes behind offset %d were never written and are lost", before - self.log.end, self.log.end)
         log.warning("the log is written anew, safe up to %d: writing goes on", self.log.flushed)
@@ -498,9 +529,10 @@ class Store:
             if self.index is not None:
                 self.index.release()
         if job.error is None:
+            self._queue_syncs.succeeded()
             self._clock.queues_were_synced(now_ms)
         elif job.synced:
-            log.warning("no checkpoint written, it is tried again: %s", job.error)
+            self._queue_syncs.failed(job.error, now_ms)
             self._clock.queues_ms = now_ms
             self._dirty_since = 0
         else:

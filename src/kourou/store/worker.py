@@ -1,10 +1,13 @@
 """Threads that run a store's jobs. The owner submits them and takes them back; nobody else touches the store."""
 
+import logging
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
 from kourou.store.jobs import Job
+
+log = logging.getLogger(__name__)
 
 THREADS = 2
 """One may wait for the disk to sync the log while the other prepares a segment or syncs queues."""
@@ -43,7 +46,11 @@ class Worker:
 
     def _work(self) -> None:
         while (job := self._todo.get()) is not None:
-            job.run()
+            try:
+                job.run()
+            except Exception as error:  # the worker goes on, and the owner gets the job back
+                log.exception("a job of the store failed: %s", type(job).__name__)
+                job.fail(error)
             self._done.put(job)
             if self._on_done is not None:
                 self._on_done()

@@ -113,13 +113,16 @@ class SimulatedBroker:
         store_settings: StoreSettings = SMALL_STORE,
         *,
         now_ms: int = BEGIN_MS,
+        skew_ms: int = 0,
         lazy: bool = False,
         chance: Random | None = None,
     ) -> None:
+        """`now_ms` is the steady time; the time of day is `skew_ms` ahead of it."""
         self.disk = disk or SimulatedDisk(Random(1))
         self.settings = settings or BrokerSettings()
         self.store_settings = store_settings
         self.now_ms = now_ms
+        self.skew_ms = skew_ms
         self.lazy = lazy
         self.chance = chance or Random(1)
         self.clients: list[SimulatedClient] = []
@@ -156,14 +159,29 @@ class SimulatedBroker:
 
     def step(self, *events: Event) -> None:
         """Something happens now."""
-        self._perform(self.machine.step(list(events), self.now_ms))
+        self._step(*events)
         if not self.lazy:
             self.work()
+
+    def _step(self, *events: Event) -> None:
+        self.store.clock.skew_ms = self.skew_ms
+        self._perform(self.machine.step(list(events), self.now_ms))
+        assert not self.machine.faults, "a part of a step failed; the log says why"
+
+    def set_clock(self, ms: int) -> None:
+        """Somebody sets the time of day forward, or back if `ms` is negative."""
+        self.skew_ms += ms
+
+    @property
+    def stamp_ms(self) -> int:
+        """The store time of a message that arrives now."""
+        self.store.clock.skew_ms = self.skew_ms
+        return self.store.clock.stamp(self.now_ms)
 
     def tick(self, ms: int = 0) -> None:
         """Time passes, and the driver's timer fires once."""
         self.now_ms += ms
-        self.disk.now_ms = self.now_ms
+        self.disk.now_ms = self.now_ms + self.skew_ms
         self.step(Tick())
 
     def pass_time(self, ms: int, each: Callable[[], None] | None = None) -> None:
@@ -181,7 +199,7 @@ class SimulatedBroker:
             at = choose(len(self.undone))
             work = self.undone[at]
             del self.undone[at]
-            self._perform(self.machine.step([_done(work)], self.now_ms))
+            self._step(_done(work))
             limit = None if limit is None else limit - 1
 
     def _perform(self, effects: Sequence[Effect]) -> None:
@@ -209,7 +227,7 @@ class SimulatedBroker:
         if client in self.clients:
             client.asked.append(ask)
         else:
-            self._perform(self.machine.step([Answered(ask.token, None)], self.now_ms))
+            self._step(Answered(ask.token, None))
 
     # ── Ends ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -232,7 +250,13 @@ class SimulatedBroker:
 
     def _next(self, disk: SimulatedDisk) -> "SimulatedBroker":
         return SimulatedBroker(
-            disk, self.settings, self.store_settings, now_ms=self.now_ms, lazy=self.lazy, chance=self.chance
+            disk,
+            self.settings,
+            self.store_settings,
+            now_ms=self.now_ms,
+            skew_ms=self.skew_ms,
+            lazy=self.lazy,
+            chance=self.chance,
         )
 
 

@@ -60,7 +60,7 @@ Change = Literal["create", "reserve", "sync", "truncate", "backup", "replace", "
 Not all are methods of the port: `replace` with a backup is two, and `remove_folder` is one more for each file in it.
 """
 
-Call = Change | Literal["open", "read", "list"]
+Call = Literal[Change, "open", "read", "list"]
 """The calls that can fail. Between reads nothing changes, so that a crash there is like one at the last boundary."""
 
 
@@ -347,6 +347,12 @@ class SimulatedDisk:
         data = bytearray(content)
         room = bytearray(b"\1" * _blocks(len(data))) if reserved else _used_room(data)
         self._place(path, _Inode(data, room, self.now_ms), safe=True)
+
+    def peek(self, path: Path) -> bytes | None:
+        """What a file has now, without a call; None if there is none."""
+        folder = self._tree.get(_split(path)[0])
+        inode = None if folder is None else folder.files.get(path.name)
+        return None if inode is None else bytes(inode.cache)
 
     @property
     def used_bytes(self) -> int:

@@ -14,6 +14,7 @@ from kourou.broker.events import Save
 from kourou.broker.settings import BrokerSettings, Role
 from kourou.protocol.codes import ResponseCode
 from kourou.protocol.record import StoredMessage
+from kourou.store import entry_layout
 from kourou.store.commit_log import NewMessage
 from kourou.store.settings import FlushMode, StoreSettings
 from kourou.testing.broker import SMALL_STORE, SimulatedBroker, SimulatedClient
@@ -68,7 +69,7 @@ def test_a_waiting_consumer_gets_it_in_the_same_step() -> None:
 def test_the_timer_is_set_for_the_next_one() -> None:
     world = SimulatedBroker()
     client = world.connect()
-    assert world.machine.delays.next_ms() is None
+    assert world.machine.delays.next_ms(world.now_ms) is None
     send_delayed(client, b"in ten", 3)
     assert world.machine.wake_ms(world.now_ms) == world.now_ms + 10_000
     send_delayed(client, b"in one", 1)
@@ -132,7 +133,7 @@ def test_a_slave_does_not_deliver() -> None:
     world = world.stop()
     world.pass_time(5_000)
     assert not messages(world)
-    assert world.machine.delays.next_ms() is None
+    assert world.machine.delays.next_ms(world.now_ms) is None
 
 
 # ── Many ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -346,22 +347,51 @@ def _new(topic: str, properties: bytes) -> NewMessage:
     return NewMessage(topic, 0, b"lost", properties, 0, bytes(8))
 
 
-def test_a_clock_that_is_set_back_a_little_is_waited_for() -> None:
+@pytest.mark.parametrize("back_ms", [3, 3_600_000, 86_400_000])
+def test_delays_take_their_time_when_the_clock_is_set_back(back_ms: int) -> None:
     world = SimulatedBroker()
     client = world.connect()
     send_delayed(client, b"before")
-    world.now_ms -= 3
+    world.set_clock(-back_ms)
+    world.pass_time(500)
     send_delayed(client, b"after")
-    world.pass_time(1_002)
+    world.pass_time(490)
     assert not messages(world)
-    world.pass_time(1)
+    world.pass_time(1_000 // 15 + 12)  # stamps run a little more slowly until the time of day has caught up
+    assert bodies_of(world) == [b"before"]
+    world.pass_time(400)
+    assert bodies_of(world) == [b"before"]
+    world.pass_time(200)
     assert bodies_of(world) == [b"before", b"after"]
 
 
-def test_a_clock_that_is_set_back_by_hours_is_not() -> None:
+def test_delays_take_their_time_when_the_clock_was_set_back_before_a_start() -> None:
     world = SimulatedBroker()
     send_delayed(world.connect(), b"later")
-    world.now_ms -= 3_600_000
+    world.set_clock(-3_600_000)
+    world = world.stop()
+    world.pass_time(900)
+    assert not messages(world)
+    world.pass_time(200)
+    assert bodies_of(world) == [b"later"]
+
+
+def test_delays_are_due_when_the_clock_is_set_forward() -> None:
+    world = SimulatedBroker()
+    send_delayed(world.connect(), b"later")
+    world.set_clock(3_600_000)
+    world.pass_time(100)
+    assert bodies_of(world) == [b"later"]
+
+
+def test_an_entry_that_is_due_later_than_it_can_be_is_due_at_once() -> None:
+    """Another broker, whose clock was ahead, has written it."""
+    world = SimulatedBroker()
+    world.store.queues.ensure("SCHEDULE_TOPIC_XXXX", 0)
+    send_delayed(world.connect(), b"later")
+    queue = world.store.queues.ensure("SCHEDULE_TOPIC_XXXX", 0)
+    offset, size, due_ms = queue.entry(0)
+    entry_layout.put_entry(queue.entries(0, 1), 0, offset, size, due_ms + 3_600_000)
     world = world.stop()
     world.pass_time(100)
     assert bodies_of(world) == [b"later"]

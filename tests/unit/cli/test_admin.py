@@ -9,6 +9,7 @@ from typer.testing import CliRunner, Result
 
 from kourou.cli.main import app
 from kourou.embedded import EmbeddedThread
+from kourou.store.store import Store
 
 runner = CliRunner()
 
@@ -111,6 +112,15 @@ def test_doctor_finds_a_healthy_broker_healthy(broker: EmbeddedThread) -> None:
     assert not [one for one in findings if one["state"] == "error"], findings
     assert result.exit_code == 0
     assert any(one["check"].startswith("broker broker-a") for one in findings)
+
+
+def test_doctor_shows_a_broker_whose_flush_is_late(broker: EmbeddedThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Store, "flush_late_ms", lambda _self, _now_ms: 42_000)
+    result = invoke(broker, "doctor", "--json")
+    (late,) = [one for one in map(json.loads, result.stdout.splitlines()) if "42 s too long" in one["text"]]
+    assert late["state"] == "error"
+    assert "disk" in late["remedy"]
+    assert result.exit_code == 1
 
 
 def test_doctor_says_what_to_change(tmp_path: Path) -> None:

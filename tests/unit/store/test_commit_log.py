@@ -11,6 +11,7 @@ import pytest
 from kourou._backend import PURE
 from kourou.protocol.record import Found, Scanner, encode_filler
 from kourou.store import writer
+from kourou.store.backoff import FIRST_MS
 from kourou.store.commit_log import CommitLog, no_room, with_room_for_crc
 from kourou.store.disk import File, RealDisk
 from kourou.store.errors import BadStoreError, DiskFailedError, DiskFullError, IllegalMessageError
@@ -302,6 +303,10 @@ def test_no_room_for_a_segment(code: int) -> None:
         append(log, 5000)
     assert (log.end, records(log)) == (5000, [0])
     assert append(log, 1000) == 5000  # what fits still goes in
+    log.now_ms += FIRST_MS - 1
+    with pytest.raises(DiskFullError, match="no room for"):  # the disk is not asked for each message
+        append(log, 5000)
+    log.now_ms += 1
     assert append(log, 5000) == SEGMENT
 
 
@@ -311,6 +316,7 @@ def test_a_segment_that_can_not_be_made() -> None:
     disk.fail("create", errno.EIO)
     with pytest.raises(DiskFailedError, match=f"{LOG}/{0:020} can't be written: Input/output error"):
         append(log, 5000)
+    log.now_ms += FIRST_MS
     assert append(log, 5000) == 0
     assert "can't be written" in str(no_room(LOG, 1, OSError("without a number")))
 

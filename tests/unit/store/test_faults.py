@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from kourou.store.backoff import FIRST_MS
 from kourou.store.errors import DiskFailedError, DiskFullError
 from kourou.store.jobs import MendLog, PrepareSegment, SyncLog, SyncQueues
 from kourou.store.reading import GetStatus
-from kourou.store.store import MEND_INTERVAL_MS
 from kourou.testing.disk import SimulatedDisk
 
 from .small import LOG, ROOT, SEGMENT, SYNC, Small, message
@@ -54,7 +54,7 @@ def test_mending_waits_for_the_disk() -> None:
     small.disk.fail("create", times=3)
     attempts = 0
     while small.store.refusal is not None:
-        jobs = small.later(MEND_INTERVAL_MS // 2)
+        jobs = small.later(FIRST_MS << 3)
         for job in jobs:
             job.run()
             small.store.finished(job, small.now_ms)
@@ -204,8 +204,8 @@ def test_a_segment_that_can_not_be_prepared_is_tried_later(caplog: pytest.LogCap
     small = Small()
     small.disk.fail("create", errno.ENOSPC)
     small.work()
-    assert "no segment prepared: [Errno 28] No space left on device" in caplog.text
-    assert not any(isinstance(job, PrepareSegment) for job in small.later(MEND_INTERVAL_MS - 1))
+    assert "no segment is prepared, which is retried: [Errno 28] No space left on device" in caplog.text
+    assert not any(isinstance(job, PrepareSegment) for job in small.later(FIRST_MS - 1))
     assert any(isinstance(job, PrepareSegment) for job in small.later(1))
 
 

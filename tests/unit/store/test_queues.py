@@ -3,25 +3,28 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from kourou.store.consume_queue import ConsumeQueue
-from kourou.store.queues import MAPPED_QUEUES_MAX, Queues
+from kourou.store.queues import Queues
+from kourou.store.settings import StoreSettings
 from kourou.testing.disk import SimulatedDisk
 
 from .small import ROOT, SETTINGS, Small, message, new_disk
 
 COUNT = 10_000
+MAPPED_MAX = StoreSettings().mapped_queues_max
 DESCRIPTORS = 1_024
 FILES = 20
 PROJECT = Path(__file__).parents[3]
 
 
 def queues(disk: SimulatedDisk, mapped_max: int) -> Queues:
-    found = Queues(disk, ROOT / "consumequeue", SETTINGS, mapped_max)
+    found = Queues(disk, ROOT / "consumequeue", replace(SETTINGS, mapped_queues_max=mapped_max))
     found.load()
     return found
 
@@ -147,8 +150,8 @@ def open_store():
     return Store.open(Path(sys.argv[1]), settings, store_host=HOST, now_ms=BEGIN_MS, file_time=file_time)
 def look(store):
     mapped = sum("consumequeue" in line for line in open("/proc/self/maps"))
-    assert mapped <= 2 * {MAPPED_QUEUES_MAX}, mapped
-    assert store.queues.mapped_count <= 2 * {MAPPED_QUEUES_MAX}
+    assert mapped <= 2 * {MAPPED_MAX}, mapped
+    assert store.queues.mapped_count <= 2 * {MAPPED_MAX}
     assert len(os.listdir("/proc/self/fd")) <= {FILES}, os.listdir("/proc/self/fd")
 def read(store):
     for number in range({COUNT}):
@@ -162,7 +165,7 @@ for number in range({COUNT}):
 look(store)
 read(store)
 store.flush(BEGIN_MS)
-assert store.queues.mapped_count <= {MAPPED_QUEUES_MAX}
+assert store.queues.mapped_count <= {MAPPED_MAX}
 store.abandon()  # as a crash: the next start walks over all of it
 store = open_store()
 read(store)

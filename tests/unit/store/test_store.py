@@ -469,21 +469,6 @@ def test_a_disk_of_its_own_for_the_log() -> None:
 # ── What those above are told ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_each_of_many_messages_has_its_own_answer() -> None:
-    small = Small()
-    many = [message(b"one"), message(b"x" * 5000), message(b"two"), message(b"", topic="t" * 300), message(b"three")]
-    done = small.store.append_each(many, small.now_ms)
-    assert [type(answer).__name__ for answer in done] == [
-        *("Appended", "IllegalMessageError", "Appended", "IllegalMessageError", "Appended")
-    ]
-    small.store.dispatch()
-    assert small.bodies() == [b"one", b"two", b"three"]
-    small.append(message(b"x" * 3_000))
-    small.disk.full_after(0)
-    done = small.store.append_each([message(b"x" * 3_900), message(b"x" * 3_900), message(b"fits")], small.now_ms)
-    assert [type(answer).__name__ for answer in done] == ["Appended", "DiskFullError", "Appended"]
-
-
 def test_queues_with_new_entries_are_named_once() -> None:
     small = Small()
     small.send(message(b"one"), message(b"two"), message(b"three", "others", 7))

@@ -51,7 +51,7 @@ class ClientRequests:
                     remote_ip=f"/{client.peer.address}",  # with the port, as Java shows addresses
                     language=client.language,
                     version=client.version,
-                    last_update_timestamp=client.seen_ms,
+                    last_update_timestamp=client.seen_ms + asked.wall_ms - asked.now_ms,
                 )
                 for client in members.values()
             ]

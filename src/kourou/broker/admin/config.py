@@ -90,10 +90,10 @@ class ConfigRequests:
         apply(self._settings, changed.broker)
         self._store.reconfigure(changed.store)
         self._configuration = Configuration(self._settings, changed.store, changed.process, changed.given)
-        self._version = next_version(self._version, asked.now_ms)
+        self._version = next_version(self._version, asked.wall_ms)
         log.info("settings changed %s peer=%s", shown(properties), asked.peer.address)
         if self._settings.permission != had:
-            self._topics.version = next_version(self._topics.version, asked.now_ms)
+            self._topics.version = next_version(self._topics.version, asked.wall_ms)
             self._topics.changed.update(self._topics.table)  # the next registration tells of all of them
         return asked.command.answer()
 

@@ -143,17 +143,17 @@ class ProgressRequests:
         """QUERY_CONSUME_TIME_SPAN: when the messages that a group has and has not consumed were stored."""
         header = headers.QueryConsumeTimeSpan.decode(asked.command.ext)
         topic = self._topic(header.topic)
-        spans = [self._span(header.topic, n, header.group, asked.now_ms) for n in range(topic.write_queue_nums)]
+        spans = [self._span(header.topic, n, header.group, asked.wall_ms) for n in range(topic.write_queue_nums)]
         return asked.command.answer(body=bodies.QueryConsumeTimeSpanBody(consume_time_span_set=spans).encode())
 
-    def _span(self, topic: str, queue_id: int, group: str, now_ms: int) -> bodies.QueueTimeSpan:
+    def _span(self, topic: str, queue_id: int, group: str, wall_ms: int) -> bodies.QueueTimeSpan:
         reader = self._reader
         _, end = reader.offsets(topic, queue_id)
         earliest_ms = reader.earliest_ms(topic, queue_id)
         consumed = self._offsets.get(group, topic, queue_id)
         waits_ms = 0
         if consumed < end:
-            waits_ms = now_ms - reader.stored_ms_of(topic, queue_id, consumed)
+            waits_ms = wall_ms - reader.stored_ms_of(topic, queue_id, consumed)
         return bodies.QueueTimeSpan(
             message_queue=self._queue(topic, queue_id),
             min_time_stamp=earliest_ms,

@@ -38,8 +38,9 @@ class RuntimeRequests:
         polls: LongPolls,
         delay_offsets: Callable[[], Mapping[int, int]],
         started_ms: int,
+        faults: Callable[[], int],
     ) -> None:
-        """`delay_offsets` gives how far each delay level is."""
+        """`delay_offsets` gives how far each delay level is, `faults` how many internal errors there were."""
         self._settings = settings
         self._store = store
         self._stats = stats
@@ -47,6 +48,7 @@ class RuntimeRequests:
         self._polls = polls
         self._delay_offsets = delay_offsets
         self._started_ms = started_ms
+        self._faults = faults
 
     # ── Status ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -54,8 +56,10 @@ class RuntimeRequests:
         """GET_BROKER_RUNTIME_INFO."""
         table = self._traffic() | self._files() | self._waiting()
         table |= {
+            "kourouFlushLateMillis": str(self._store.flush_late_ms(asked.now_ms)),
+            "kourouInternalErrors": str(self._faults()),
             "bootTimestamp": str(self._started_ms),
-            "runtime": _runtime(asked.now_ms - self._started_ms),
+            "runtime": _runtime(max(asked.wall_ms - self._started_ms, 0)),
             "brokerActive": _flag(self._settings.role is not Role.SLAVE),
             "brokerVersionDesc": CURRENT_VERSION.name,
             "startAcceptSendRequestTimeStamp": str(self._settings.accept_sends_from_ms),

@@ -39,6 +39,7 @@ def admin_requests(
     polls: LongPolls,
     outbox: Outbox,
     now_ms: int,
+    faults: Callable[[], int],
 ) -> dict[int, Callable[[Asked], Command | None]]:
     """Give each family what it works on."""
     settings, reader = configuration.broker, store.reader
@@ -50,7 +51,7 @@ def admin_requests(
     progress = ProgressRequests(settings, reader, topics, groups, clients, offsets, stats)
     of_clients = ClientRequests(clients)
     entries = EntryRequests(store.queues, clients)
-    runtime = RuntimeRequests(settings, store, stats, puts, polls, delays.offsets, now_ms)
+    runtime = RuntimeRequests(settings, store, stats, puts, polls, delays.offsets, now_ms, faults)
     config = ConfigRequests(configuration, topics, store, now_ms)
     relays = Relays(settings, reader, topics, groups, clients, outbox)
     return {

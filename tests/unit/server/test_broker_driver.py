@@ -1,0 +1,137 @@
+"""The broker's driver goes on, whatever fails: its timer, its connections, its workers."""
+
+import asyncio
+import errno
+import logging
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.unit.broker.asking import send
+from tests.unit.net.peers import eventually
+
+from kourou.broker.events import Effect, Event
+from kourou.embedded import Embedded
+from kourou.net.client import connect
+from kourou.net.connection import Connection
+from kourou.protocol.bodies import KVTable
+from kourou.protocol.codes import RequestCode, ResponseCode
+from kourou.protocol.command import Command
+from kourou.server.broker import BrokerProcess
+from kourou.store.flush import FlushClock
+from kourou.store.jobs import SyncLog
+
+PATIENCE = 30.0
+
+
+@pytest.fixture(params=["SYNC_FLUSH", "ASYNC_FLUSH"])
+async def broker(request: pytest.FixtureRequest) -> AsyncIterator[BrokerProcess]:
+    async with Embedded(properties={"flushDiskType": request.param, "flushCommitLogLeastPages": 0}) as embedded:
+        assert embedded._broker is not None
+        yield embedded._broker
+
+
+@pytest.fixture
+async def client(broker: BrokerProcess) -> AsyncIterator[Connection]:
+    connection = await connect("127.0.0.1", broker.listener.port)
+    yield connection
+    connection.close()
+
+
+async def sends_and_is_flushed(broker: BrokerProcess, client: Connection) -> None:
+    answer = await client.request(send(), PATIENCE)
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    log = broker.machine.store.log
+    await eventually(lambda: log.flushed == log.end)
+
+
+async def test_a_step_that_raises_does_not_silence_the_timer(
+    broker: BrokerProcess, client: Connection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+    step, failures = broker.machine.step, 0
+
+    def failing(events: list[Event], now_ms: int) -> list[Effect]:
+        nonlocal failures
+        if failures < 3:
+            failures += 1
+            raise RuntimeError("nobody expected this")
+        return step(events, now_ms)
+
+    monkeypatch.setattr(broker.machine, "step", failing)
+    await eventually(lambda: failures == 3)
+    await sends_and_is_flushed(broker, client)
+    assert broker.machine.faults == 3
+
+
+@pytest.mark.parametrize("part", ["jobs", "late", "dispatch"])
+async def test_a_part_that_raises_does_not_stop_the_others(
+    broker: BrokerProcess,
+    client: Connection,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    part: str,
+) -> None:
+    store, calls = broker.machine.store, 0
+
+    def failing(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+        raise ValueError("nobody expected this")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, part, failing)
+        flying = asyncio.ensure_future(client.request(send(), PATIENCE))
+        await eventually(lambda: calls > 3 or (part == "dispatch" and flying.done()))
+    assert (await flying).code == ResponseCode.SUCCESS
+    await sends_and_is_flushed(broker, client)
+    causes = [record for record in caplog.records if "nobody expected this" in record.message]
+    assert len(causes) <= 2, "each cause is logged once"
+
+
+async def test_too_many_open_files_while_queues_are_synced(
+    broker: BrokerProcess, client: Connection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    queues, calls = broker.machine.store.queues, 0
+
+    def failing() -> None:
+        nonlocal calls
+        calls += 1
+        raise OSError(errno.EMFILE, "Too many open files", "/somewhere/consumequeue")
+
+    assert (await client.request(send(), PATIENCE)).code == ResponseCode.SUCCESS
+    with monkeypatch.context() as patch:
+        patch.setattr(queues, "dirty_files", failing)
+        patch.setattr(FlushClock, "queues_are_due", lambda *_, **__: True)
+        await eventually(lambda: calls >= 3)
+        await sends_and_is_flushed(broker, client)
+    assert broker.machine.faults == 0, "an error of the disk is expected"
+    assert caplog.text.count("queues and index are not synced, which is retried: [Errno 24]") == 1
+
+
+async def test_a_job_that_raises_comes_back(
+    broker: BrokerProcess, client: Connection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+    work, failures = SyncLog._work, 0
+
+    def failing(job: SyncLog) -> None:
+        nonlocal failures
+        if failures < 2:
+            failures += 1
+            raise ValueError("nobody expected this")
+        work(job)
+
+    monkeypatch.setattr(SyncLog, "_work", failing)
+    await client.request(send(), PATIENCE)
+    await eventually(lambda: failures > 0 and broker.machine.store.refusal is None)
+    await sends_and_is_flushed(broker, client)
+
+
+async def test_a_broker_tells_that_its_flush_is_late(
+    broker: BrokerProcess, client: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker.machine.store, "flush_late_ms", lambda _now_ms: 12_345)
+    broker.machine.faults = 7
+    answer = await client.request(Command(RequestCode.GET_BROKER_RUNTIME_INFO), PATIENCE)
+    table = KVTable.decode(answer.body).table
+    assert (table["kourouFlushLateMillis"], table["kourouInternalErrors"]) == ("12345", "7")
