@@ -52,6 +52,8 @@ def check_queues(store: Store, model: Model, end: int) -> None:
         assert needed <= set(range(queue.start, queue.end)), f"{name} begins at {queue.start}, too late"
         for place in range(queue.start, queue.end):
             found = queue.entry(place)
+            banned = model.banned.get((topic, queue_id), 0)
+            assert found[0] >= banned or found[1] == BLANK_SIZE, f"{name} has entry {place} again, which was removed"
             record = records.get(place)
             wanted = None if record is None else (record.offset, record.size, record.tags_code)
             is_blank = found[1] == BLANK_SIZE and place not in needed

@@ -51,6 +51,7 @@ class Model:
     safe: int = 0  # what is before it survives everything
     gone: int = 0  # what is before it was removed, or may have been
     removed: dict[QueueName, int] = field(default_factory=dict)  # so are the queue's entries of records before there
+    banned: dict[QueueName, int] = field(default_factory=dict)  # the queue must have no entries of records before there
 
     @property
     def end(self) -> int:
@@ -141,6 +142,8 @@ class Model:
         self.records = [record for record in self.records if record.end <= end]
         self.ends = self.ends[: bisect_right(self.ends, end)]
         self.stored_ms = self.records[-1].stored_ms if self.records else 0
+        self.removed = {queue: min(at, end) for queue, at in self.removed.items()}
+        self.banned = {queue: min(at, end) for queue, at in self.banned.items()}
         self.renumbered = {queue: at for queue, at in self.renumbered.items() if at[0] <= end}
         self.next_offsets.clear()
         self.next_offsets.update({queue: number for queue, (_, number) in self.renumbered.items()})
@@ -174,8 +177,14 @@ class Model:
         return record.offset >= max(self.gone, self.removed.get(record.queue, 0))
 
     def remove_topic(self, topic: str) -> None:
+        """Its removal has begun: entries may be gone."""
         for queue in {record.queue for record in self.records if record.queue[0] == topic}:
             self.removed[queue] = self.end
+
+    def was_removed(self, topic: str) -> None:
+        """Its removal was acknowledged: entries must be gone."""
+        for queue in {record.queue for record in self.records if record.queue[0] == topic}:
+            self.banned[queue] = self.end
 
     def offsets_by_key(self, start: int, end: int) -> dict[tuple[str, str], list[int]]:
         """Which records of this stretch an index finds by topic and key; also those of keys with the same hash."""

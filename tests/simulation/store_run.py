@@ -268,6 +268,8 @@ class Run:
         self.model.remove_topic(topic)
         try:
             self.store.remove_topic(topic)
+            self.store.keep_removed()
+            self.model.was_removed(topic)
         finally:
             self.go_on_with_queues(topic)
 

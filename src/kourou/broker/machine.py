@@ -77,7 +77,7 @@ _SYSTEM_ERROR = int(ResponseCode.SYSTEM_ERROR)
 CAUSES_MAX = 100
 """How many different faults are logged with their traces; the metric counts all."""
 
-TOPICS, GROUPS, OFFSETS, DELAYS = "topics", "groups", "offsets", "delays"
+TOPICS, GROUPS, OFFSETS, DELAYS, REMOVED = "topics", "groups", "offsets", "delays", "removed topics"
 
 Serve = Callable[[Asked], Command | None]
 """Serves a request: the answer, or None if it was given or will be."""
@@ -120,6 +120,8 @@ class Broker:
         self.offsets = Offsets(offsets_file.load(), lambda: keep.touch(OFFSETS))
         keep.add(TOPICS, topics_file, self.topics.wrapper)
         keep.add(GROUPS, groups_file, self.groups.wrapper)
+        store.removed.touch = lambda: keep.touch(REMOVED)
+        keep.add(REMOVED, store.removed_file, store.removed.wrapper)
         keep.add(OFFSETS, offsets_file, self.offsets.wrapper, settings.offsets_interval_ms)
 
         self.stats = Stats(self.topics.is_system, now_ms, lambda steady_ms: local_day(store.clock.at(steady_ms)))

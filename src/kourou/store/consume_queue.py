@@ -290,10 +290,10 @@ class ConsumeQueue:
             raise no_room(segments.path(start), _ROOM_MIN, error) from None
         stop = min(at + min(max(at, _ROOM_MIN), _ROOM_MAX), segments.file_size)
         reserve(file, at, stop - at)
+        self._use()  # before the view is set: others are unmapped for it
         self._view = file.buffer
         self._first = start // ENTRY_SIZE
         self._room = self._first + stop // ENTRY_SIZE
-        self._use()
 
     def _add_file(self, start: int) -> File:
         segments = self._files()

@@ -134,6 +134,12 @@ class Disk(Protocol):
     def remove_folder(self, folder: Path) -> None:
         """A folder with all that is in it, if it is there."""
 
+    def put_aside(self, folder: Path) -> Path | None:
+        """A folder with all that is in it goes out of sight at once; where it is now. None if there is none.
+
+        Durable after the next `sync_folder` of its folder. `remove_folder` removes it for good, which takes longer.
+        """
+
     def sync_folder(self, folder: Path) -> None:
         """Make creations and removals in a folder safe."""
 
@@ -278,7 +284,7 @@ class RealDisk:
         self._aside = aside
         self._numbers = count(1)  # more than one thread makes files
         self._beside: set[Path] = set()  # folders beside files that lie on other file systems
-        self._safe_folders: set[Path] = set()  # folders whose names `sync_created` has made safe
+        self._safe_names: dict[Path, set[str]] = {}  # by folder: names of folders in it that `sync_created` made safe
 
     def folders(self, folder: Path) -> list[str]:
         try:
@@ -333,17 +339,23 @@ class RealDisk:
     def _make_folder_lazily(self, folder: Path) -> None:
         if not folder.is_dir():
             self._make_folder_lazily(folder.parent)
-            self._safe_folders.discard(folder)
+            self._forget_safe_name(folder)
             folder.mkdir(exist_ok=True)
 
     def sync_created(self, path: Path) -> None:
         folder, top = path.parent, self._aside.parent
         with suppress(FileNotFoundError):
             self.sync_folder(folder)
-            while folder not in self._safe_folders and folder not in (top, folder.parent):
+            while folder not in (top, folder.parent) and folder.name not in self._safe_names.get(folder.parent, ()):
                 self.sync_folder(folder.parent)
-                self._safe_folders.add(folder)
+                self._safe_names.setdefault(folder.parent, set()).add(folder.name)
                 folder = folder.parent
+
+    def _forget_safe_name(self, folder: Path) -> None:
+        self._safe_names.pop(folder, None)
+        names = self._safe_names.get(folder.parent)
+        if names is not None:
+            names.discard(folder.name)
 
     def open(self, path: Path, *, writable: bool = True) -> File:
         descriptor = os.open(path, os.O_RDWR if writable else os.O_RDONLY)
@@ -416,9 +428,20 @@ class RealDisk:
             self.remove_folder(folder / name)
         for name in self.files(folder):
             self.remove(folder / name)
+        self._forget_safe_name(folder)
         with suppress(FileNotFoundError):
             folder.rmdir()
             self.sync_folder(folder.parent)
+
+    def put_aside(self, folder: Path) -> Path | None:
+        if not folder.is_dir():
+            return None
+        aside = self._aside_name(folder)
+        os.rename(folder, aside)
+        self._forget_safe_name(folder)
+        for name in self.folders(aside):
+            self._safe_names.pop(folder / name, None)
+        return aside
 
     def sync_folder(self, folder: Path) -> None:
         _sync_folder(folder)

@@ -11,7 +11,7 @@ cdef bytes _SCHEDULE, _TAGS
 
 
 cdef class Dispatcher:
-    cdef object _queue_of, _delays, _extend
+    cdef object _queue_of, _delays, _extend, _removed
     cdef Index _index
     cdef bytes _topic
     cdef dict _queues
@@ -20,7 +20,7 @@ cdef class Dispatcher:
     cdef Scanner _scanner
     cdef object _buffer
     cdef readonly long long stored_ms, last_record, doubtful_from
-    cdef long long _last_end
+    cdef long long _last_end, removed_end
     cdef readonly Py_ssize_t records, disagreements, gaps
     cdef public long long whole_until_ms, whole_until
     cdef public bint recovering
@@ -29,6 +29,7 @@ cdef class Dispatcher:
 
     @cython.locals(scanner=Scanner, kind=int, topic=bytes, queue=ConsumeQueue, tags_code="long long", done=int)
     cpdef Scanner run(self, buffer, Py_ssize_t start, Py_ssize_t end, long long base, bint crc)
+    cdef bint _is_removed(self, Scanner scanner, bytes topic)
     cdef bint _is_doubtful(self, Scanner scanner)
     cdef Scanner _scanner_over(self, buffer, Py_ssize_t start, Py_ssize_t end, long long base, bint crc)
     @cython.locals(index=Index, key=bytes)

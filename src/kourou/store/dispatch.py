@@ -16,6 +16,7 @@ from kourou.protocol.codes import TRANSACTION_MASK, SysFlag
 from kourou.protocol.record import Found, Scanner
 from kourou.store.consume_queue import ConsumeQueue, Put
 from kourou.store.index import TAGS_KEY, Index
+from kourou.store.removed import RemovedTopics
 from kourou.store.torn import is_torn
 
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
@@ -40,6 +41,7 @@ class Dispatcher:
         delays: dict[int, int],
         *,
         sealed: bool = False,
+        removed: RemovedTopics | None = None,
         extend: Callable[[ConsumeQueue, Scanner, int], int] | None = None,
     ) -> None:
         """`sealed`: each new record ends in a CRC over all of it.
@@ -51,6 +53,7 @@ class Dispatcher:
         self._index = index
         self._delays = delays
         self._sealed = sealed
+        self._removed = removed or RemovedTopics()
         self._topic = b""  # of the record before, whose queues are at hand
         self._queues: dict[int, ConsumeQueue] = {}
         self._fresh: list[ConsumeQueue] = []  # queues with new entries that nobody was told of
@@ -67,6 +70,7 @@ class Dispatcher:
         self.whole_until = 0  # and neither of those before this offset
         self.doubtful_from = -1  # where those end; -1: all are whole
         self.torn = False  # the last run ended at a record of which a part is missing
+        self.removed_end = 0  # no record from here on is of a removed topic
         self.covered = 0  # in recovery: queues have the records before this offset
         self.uncovered = False  # … and one was found that its queue does not have
 
@@ -90,6 +94,7 @@ class Dispatcher:
         """Some queues are not there any more."""
         self._topic = b""
         self._queues = {}
+        self._fresh = [queue for queue in self._fresh if queue.is_open]
 
     def take_fresh(self) -> list[ConsumeQueue]:
         """Queues that got entries since this was last asked, each once."""
@@ -105,6 +110,7 @@ class Dispatcher:
         """
         scanner = self._scanner_over(buffer, start, end, base, crc)
         self.torn = False
+        self.removed_end = self._removed.end
         while scanner.step() == _RECORD:
             if self.recovering and self._is_doubtful(scanner) and crc and is_torn(buffer, scanner, sealed=self._sealed):
                 self.torn = True
@@ -112,7 +118,7 @@ class Dispatcher:
             scanner.find_keys()
             kind = scanner.sys_flag & _TRANSACTION
             topic = scanner.topic
-            if kind != _PREPARED and kind != _ROLLBACK:
+            if kind != _PREPARED and kind != _ROLLBACK and not self._is_removed(scanner, topic):
                 if topic != self._topic:
                     self._topic = topic
                     self._queues = {}
@@ -145,6 +151,12 @@ class Dispatcher:
             self._last_end = scanner.physical_offset + scanner.size
             self.records += 1
         return scanner
+
+    def _is_removed(self, scanner: Scanner, topic: bytes) -> bool:
+        """Was its topic removed after this record was stored?"""
+        if scanner.physical_offset >= self.removed_end:
+            return False
+        return scanner.physical_offset < self._removed.until.get(topic, 0)
 
     def _is_doubtful(self, scanner: Scanner) -> bool:
         """Can a crash have taken a part of this record? Its time tells, unless that is what was taken."""

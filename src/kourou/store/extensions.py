@@ -25,7 +25,7 @@ class Extensions:
 
     def __init__(self, disk: Disk, folder: Path, file_size: int) -> None:
         self._disk = disk
-        self._folder = folder
+        self.folder = folder
         self._file_size = file_size
         self._open: dict[tuple[str, int], ConsumeQueueExt] = {}
         self.bit_map_of: Callable[[Scanner], bytes] | None = None
@@ -59,7 +59,7 @@ class Extensions:
         return ext
 
     def _path(self, topic: str, queue_id: int) -> Path:
-        return self._folder / folder_name(topic) / str(queue_id)
+        return self.folder / folder_name(topic) / str(queue_id)
 
     # ── What follows the queues ───────────────────────────────────────────────────────────────────────────────────
 
@@ -74,17 +74,24 @@ class Extensions:
         if queue.start < queue.end and is_address(oldest := queue.entry(queue.start)[2]):
             self._ensure(queue).expire(oldest)
 
-    def remove(self, topic: str, queue_id: int) -> None:
-        """A queue is removed. Raises OSError."""
+    def folder_of(self, topic: str) -> Path:
+        return self.folder / folder_name(topic)
+
+    def forget(self, topic: str, queue_id: int) -> None:
+        """A queue is removed; its files are the caller's business."""
         ext = self._open.pop((topic, queue_id), None)
         if ext is not None:
             ext.close()
+
+    def remove(self, topic: str, queue_id: int) -> None:
+        """A queue is removed. Raises OSError."""
+        self.forget(topic, queue_id)
         self._disk.remove_folder(self._path(topic, queue_id))
 
     def remove_all(self) -> None:
         """All queues are. Raises OSError."""
         self.close()
-        self._disk.remove_folder(self._folder)
+        self._disk.remove_folder(self.folder)
 
     def dirty_files(self) -> Iterator[File]:
         """Files with units since the last call, which are to be synced before those of the queues. Raises OSError."""

@@ -9,6 +9,7 @@ more than it seems: a file that is put in place too late would take the place of
 
 import errno
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
@@ -76,6 +77,8 @@ class SyncQueues(_Once):
     created: list[Path]
     checkpoint_path: Path
     checkpoint: bytes
+    changed: list[Path] = field(default_factory=list)  # folders out of which something was put aside
+    aside: list[Path] = field(default_factory=list)  # folders that were
     synced: bool = False  # the files are safe, whatever became of the checkpoint
 
     def _work(self) -> None:
@@ -83,8 +86,14 @@ class SyncQueues(_Once):
             file.sync()
         for path in self.created:
             self.disk.sync_created(path)
+        for folder in self.changed:
+            with suppress(FileNotFoundError):  # there are no extensions
+                self.disk.sync_folder(folder)
         self.synced = True
         self.disk.replace(self.checkpoint_path, self.checkpoint)
+        for folder in self.aside:
+            with suppress(OSError):  # the next start removes it
+                self.disk.remove_folder(folder)
 
 
 @dataclass(slots=True)

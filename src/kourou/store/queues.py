@@ -6,12 +6,14 @@ mapped again for it. Should the system fail to write their pages in between, nob
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from kourou.store.consume_queue import ConsumeQueue
 from kourou.store.disk import Disk, File
 from kourou.store.errors import DiskFailedError
 from kourou.store.extensions import Extensions
+from kourou.store.removed import RemovedTopics
 from kourou.store.segments import folder_name
 from kourou.store.settings import StoreSettings
 
@@ -30,7 +32,7 @@ class Queues:
         self._open: dict[str, dict[int, ConsumeQueue]] = {}
         self._mapped_max = settings.mapped_queues_max
         self._mapped: dict[ConsumeQueue, None] = {}  # queues with files in memory, those mapped last at the end
-        self._given_out: dict[tuple[str, int], int] = {}  # next offsets of queues that were removed
+        self._put_aside: list[Path] = []  # folders of removed topics that are still to be removed
         self._unsynced: list[File] = []  # what a call of `dirty_files` had found when it failed
         self._created: list[Path] = []  # files that are not safe yet, see `lazy`
         self.log_start = 0  # entries before it point to records that are gone
@@ -97,7 +99,6 @@ class Queues:
             queue.open(self.log_start, log_end)
         except OSError as error:
             raise DiskFailedError(f"{path} can't be read: {error}") from None
-        queue.next_offset = max(queue.next_offset, self._given_out.pop((topic, queue_id), 0))
         self._open.setdefault(topic, {})[queue_id] = queue
         return queue
 
@@ -152,6 +153,7 @@ class Queues:
 
     def _was_mapped(self, queue: ConsumeQueue) -> None:
         """It is about to be used: others go."""
+        self._mapped.pop(queue, None)  # it may have let go of its files by itself
         self._unmap_idle(min(_LOOKED_AT, len(self._mapped)), 1)
         self._mapped[queue] = None
 
@@ -213,20 +215,9 @@ class Queues:
             if queue.truncate(log_end):
                 self.extensions.truncate(queue)
 
-    def forget(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """A queue is to be removed; here it is, if it is open.
-
-        Records of it that were not dispatched yet will make it anew, and it goes on behind them.
-        """
-        queue = self._open.get(topic, {}).pop(queue_id, None)
-        if queue is not None:
-            self._mapped.pop(queue, None)
-        if queue is not None and queue.next_offset > queue.end:
-            self._given_out[topic, queue_id] = queue.next_offset
-        return queue
-
     def remove(self, topic: str, queue_id: int) -> None:
-        """The files of a queue go, which was forgotten before. Raises OSError."""
+        """A queue goes with its files. Raises OSError."""
+        self._forget(topic, queue_id)
         self.extensions.remove(topic, queue_id)
         queues, on_disk = self._open.get(topic, {}), self._on_disk.get(topic, set())
         if queues or on_disk - {queue_id}:
@@ -236,6 +227,52 @@ class Queues:
             self._disk.remove_folder(self._topic_path(topic))
             self._open.pop(topic, None)
             self._on_disk.pop(topic, None)
+
+    def remove_topic(self, topic: str) -> int:
+        """All queues of a topic go: how many. Raises OSError: then they are still there.
+
+        Their folders are put aside at once, and removed by whoever asks for `take_removed`.
+        """
+        for folder in (self.extensions.folder_of(topic), self._topic_path(topic)):
+            aside = self._disk.put_aside(folder)
+            if aside is not None:
+                self._put_aside.append(aside)
+        queue_ids = self.of_topic(topic)
+        for queue_id in queue_ids:
+            self._forget(topic, queue_id)
+            self.extensions.forget(topic, queue_id)
+        self._open.pop(topic, None)
+        self._on_disk.pop(topic, None)
+        return len(queue_ids)
+
+    def take_removed(self) -> tuple[list[Path], list[Path]]:
+        """Folders that were put aside, to be removed; and folders to be synced before that is durable."""
+        aside, self._put_aside = self._put_aside, []
+        return aside, [self._folder, self.extensions.folder] if aside else []
+
+    def sync_names(self) -> None:
+        """After a kill: removals of topics that only the system's memory knows of become durable. Raises OSError."""
+        for folder in (self._folder, self.extensions.folder):
+            with suppress(FileNotFoundError):
+                self._disk.sync_folder(folder)
+
+    def drop_removed(self, removed: RemovedTopics) -> None:
+        """After a crash: queues of removed topics go, whose removal the disk has forgotten. Raises as `ensure`."""
+        for topic in [topic for topic in self._on_disk if topic.encode("utf-8", "surrogateescape") in removed.until]:
+            until = removed.until[topic.encode("utf-8", "surrogateescape")]
+            if any(self._first_physical(topic, queue_id) < until for queue_id in self.of_topic(topic)):
+                self.remove_topic(topic)
+
+    def _first_physical(self, topic: str, queue_id: int) -> int:
+        """Where the oldest record of a queue lies; 2**63 if it has none."""
+        queue = self.ensure(topic, queue_id)
+        return queue.entry(queue.start)[0] if queue.start < queue.end else 2**63
+
+    def _forget(self, topic: str, queue_id: int) -> None:
+        queue = self._open.get(topic, {}).pop(queue_id, None)
+        if queue is not None:
+            self._mapped.pop(queue, None)
+            queue.close()
 
     def remove_all(self) -> None:
         self.close()

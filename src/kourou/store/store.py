@@ -36,8 +36,8 @@ from kourou.store.metadata import Kind, MetadataFile
 from kourou.store.queues import Queues
 from kourou.store.reading import Reader
 from kourou.store.recovery import CleanStop, Recovery, RecoveryReport, read_clean_stop
+from kourou.store.removed import REMOVED_TOPICS, RemovedTopics
 from kourou.store.retention import Cleaner, expired_queues
-from kourou.store.segments import folder_name
 from kourou.store.settings import FlushMode, StoreSettings, delay_table
 from kourou.store.truncation import LastRecord, cut_log, last_record_before
 from kourou.store.wall_clock import WallClock
@@ -105,11 +105,14 @@ class Store:
             lambda time_ms: int(file_time(time_ms)[8:10]),  # yyyyMMddHH…
             self.clock,
         )
+        self.removed = RemovedTopics()
+        self.removed_file = self.metadata(REMOVED_TOPICS)
         self._dispatcher = Dispatcher(
             self.queues.by_bytes,
             self.index,
             delay_table(settings.delay_levels),
             sealed=settings.record_crc,
+            removed=self.removed,
             extend=self.queues.extensions.extend if settings.queue_ext_enabled else None,
         )
         self._appender = Appender(self.log, self.queues.ensure, record_crc=settings.record_crc)
@@ -192,8 +195,16 @@ class Store:
             self._settings.check_crc,
         )
         recovery.load()
+        self.removed.load(self.removed_file.load())
+        self.removed.log_was_cut(self.log.segments.end)
         disk.replace(paths.abort, str(os.getpid()).encode())  # from here on, whatever ends this is a crash
+        if not clean:
+            self.queues.drop_removed(self.removed)
+            self.queues.sync_names()
         self.report = recovery.run()
+        self.removed.log_was_cut(self.log.end)
+        self.removed.forget_before(self.log.start)
+        self.keep_removed()
         self.clock.start_from(self.log.stored_ms)
         self.master_flushed = checkpoint.master_flushed
         self._last_at_start = max(self._dispatcher.last_record, 0)
@@ -215,6 +226,7 @@ class Store:
         """
         try:
             self._settle(now_ms)
+            self.keep_removed()
             if self.log.failed is not None:
                 mend = self.log.mend(sealed=self._settings.record_crc)
                 mend.run()
@@ -429,6 +441,7 @@ class Store:
             case RemoveFiles() if job is self._removal:
                 self._removal = None
                 self._cleaner.removed(job)
+                self.removed.forget_before(self.log.start)
             case SyncLog() | MendLog() | SyncQueues() | RemoveFiles():
                 pass
             case _:
@@ -484,6 +497,7 @@ class Store:
         if end >= self.log.end:
             return
         self._waiters.cut(end)
+        self.removed.log_was_cut(end)
         self.dispatched = min(self.dispatched, end)
         self._dirty_since = min(self._dirty_since, end)
         self.queues.truncate(end, closed=closed)
@@ -521,7 +535,9 @@ class Store:
             logical_physical=min(self.dispatched, self.log.flushed),
             safe_physical=self.log.flushed,
         )
-        return SyncQueues(self._disk, files, self.queues.take_created(), self._paths.checkpoint, checkpoint.encode())
+        aside, changed = self.queues.take_removed()
+        created = self.queues.take_created()
+        return SyncQueues(self._disk, files, created, self._paths.checkpoint, checkpoint.encode(), changed, aside)
 
     def _queues_synced(self, job: SyncQueues, now_ms: int) -> None:
         if job.synced:
@@ -643,11 +659,24 @@ class Store:
     def remove_topic(self, topic: str) -> int:
         """Remove the queues of a topic: how many. Its records stay in the log until they expire. Raises OSError.
 
-        What was appended and is not dispatched yet will make a queue of that name again.
+        The next message of the topic begins at offset 0 again. The removal is durable when `removed` is kept: by
+        `keep_removed`, or by the one who is told of changes (`RemovedTopics.touch`).
         """
-        removed = self._remove_queues([(topic, queue_id) for queue_id in self.queues.of_topic(topic)])
-        self._disk.remove_folder(self._paths.queues_ext / folder_name(topic))
+        self.dispatch()
+        try:
+            removed = self.queues.remove_topic(topic)
+        finally:
+            self._dispatcher.forget_queues()
+            self._appender.forget()
+        if removed:
+            self.removed.add(topic, self.log.end)
+            self._dirty_since = min(self._dirty_since, self.dispatched - 1)
         return removed
+
+    def keep_removed(self) -> None:
+        """Make removals of topics durable, in this thread. Raises OSError."""
+        if not self.removed.is_kept:
+            self.removed_file.write(self.removed_file.encode(self.removed.wrapper()))
 
     def remove_unused_topics(self, used: Container[str]) -> list[str]:
         """Remove the queues of all other topics, and say which these are (CLEAN_UNUSED_TOPIC). Raises OSError."""
@@ -661,15 +690,10 @@ class Store:
 
         Their next messages begin at offset 0 again (CLEAN_EXPIRED_CONSUMEQUEUE).
         """
-        return self._remove_queues(expired_queues(self.queues, self.log.start, keep))
-
-    def _remove_queues(self, names: list[tuple[str, int]]) -> int:
         self.dispatch()
+        names = expired_queues(self.queues, self.log.start, keep)
         try:
             for topic, queue_id in names:
-                queue = self.queues.forget(topic, queue_id)
-                if queue is not None:
-                    queue.close()
                 self.queues.remove(topic, queue_id)
         finally:
             self._dispatcher.forget_queues()

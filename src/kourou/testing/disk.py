@@ -137,6 +137,14 @@ class _Folder:
         self.safe_files: dict[str, _Inode] = {}
         self.folders: set[str] = set()
 
+    def copy(self, inodes: Mapping[int, _Inode] | None = None) -> "_Folder":
+        """The same names, for the same files or for copies of them, by the ids of the originals."""
+        twin = _Folder()
+        twin.folders = set(self.folders)
+        for mine, others in ((twin.files, self.files), (twin.safe_files, self.safe_files)):
+            mine.update((name, inode if inodes is None else inodes[id(inode)]) for name, inode in others.items())
+        return twin
+
 
 class _Fault:
     """An error that waits for its call."""
@@ -250,6 +258,8 @@ class SimulatedDisk:
         self.history: deque[tuple[Change, Path]] = deque(maxlen=_HISTORY)
         """The last boundaries, to look at when something went wrong."""
         self._tree: dict[str, _Folder] = {}  # by path: as text, which is looked up much faster
+        self._moved: list[tuple[str, dict[str, _Folder]]] = []  # folders that were put aside, which is not safe yet
+        self._asides = 0
         self._opened: dict[int, _Inode] = {}  # by id; an open file takes room, also when it has no name any more
         self._faults: list[_Fault] = []
         self._chances: dict[Call, float] = {}
@@ -276,6 +286,8 @@ class SimulatedDisk:
             twin = after._tree[path]
             twin.files = {name: copies[id(inode)] for name, inode in folder.files.items()}
             twin.safe_files = {name: copies[id(inode)] for name, inode in folder.safe_files.items()}
+        for top, inside in self._moved:
+            after._moved.append((top, {path: names.copy(copies) for path, names in inside.items()}))
         return after
 
     def write_back(self, chance: float = 0.5) -> None:
@@ -408,6 +420,7 @@ class SimulatedDisk:
         with self._change("sync_folder", path.parent):
             if str(path.parent) in self._tree:
                 self._make_names_safe(str(path.parent))
+                self._moved = [move for move in self._moved if not path.is_relative_to(_split(move[0])[0])]
 
     def open(self, path: Path, *, writable: bool = True) -> File:
         self._look("open", path)
@@ -482,11 +495,27 @@ class SimulatedDisk:
             if self._tree.pop(str(folder), None) is not None:
                 self._tree[str(folder.parent)].folders.discard(folder.name)
 
+    def put_aside(self, folder: Path) -> Path | None:
+        top = str(folder)
+        with self._change("remove_folder", folder):
+            if top not in self._tree:
+                return None
+            self._asides += 1
+            aside = folder.parent.parent / "kourou-aside" / f"{folder.name}.{self._asides}"
+            inside = {path: names for path, names in self._tree.items() if path == top or path.startswith(f"{top}/")}
+            self._moved.append((top, {path: names.copy() for path, names in inside.items()}))
+            for path in inside:
+                self._tree[str(aside) + path.removeprefix(top)] = self._tree.pop(path)
+            self._tree[str(folder.parent)].folders.discard(folder.name)
+            self._tree.setdefault(str(aside.parent), _Folder()).folders.add(aside.name)
+            return aside
+
     def sync_folder(self, folder: Path) -> None:
         with self._change("sync_folder", folder):
             if str(folder) not in self._tree:
                 raise _error(errno.ENOENT, folder)
             self._make_names_safe(str(folder))
+            self._moved = [move for move in self._moved if _split(move[0])[0] != str(folder)]
 
     def used_ratio(self, folder: Path) -> float:
         self._look("list", folder)
@@ -635,8 +664,8 @@ class SimulatedDisk:
     def _inodes(self) -> Iterator[tuple[str, _Inode]]:
         """Each once, with a name that it has or had; in an order that depends on the names alone."""
         seen: set[int] = set()
-        for path in sorted(self._tree):
-            folder = self._tree[path]
+        folders = [(path, self._tree[path]) for path in sorted(self._tree)]
+        for path, folder in folders + [place for _, inside in self._moved for place in sorted(inside.items())]:
             for names in (folder.files, folder.safe_files):
                 for name in sorted(names):
                     if id(names[name]) not in seen:
@@ -685,7 +714,24 @@ class SimulatedDisk:
             names = luck.names(self._tree[path])
             after._tree[path].files = {name: survivors[id(inode)] for name, inode in names.items()}
             after._tree[path].safe_files = dict(after._tree[path].files)
+        back: set[str] = set()
+        for top, inside in self._moved:
+            if top not in back and self.random.random() < 0.5:
+                back.add(top)
+                after._bring_back(top, inside, survivors)
         return after
+
+    def _bring_back(self, top: str, inside: Mapping[str, _Folder], survivors: Mapping[int, _Inode]) -> None:
+        """The power was cut before the removal of a folder was safe, and so before another one took its name."""
+        for path in [path for path in self._tree if path == top or path.startswith(f"{top}/")]:
+            del self._tree[path]
+        for path, names in inside.items():
+            folder = self._tree[path] = _Folder()
+            folder.folders = set(names.folders)
+            folder.files = {name: survivors[id(inode)].copy() for name, inode in names.safe_files.items()}
+            folder.safe_files = dict(folder.files)
+        parent, name = _split(top)
+        self._tree[parent].folders.add(name)
 
 
 class _Luck:

@@ -200,6 +200,24 @@ def test_topics_of_mixed_messages_where_they_are_allowed() -> None:
     assert topic.attributes == {"message.type": "MIXED"}
 
 
+@pytest.mark.parametrize("end", ["kill", "crash"])
+def test_deleted_topic_does_not_come_back(end: str) -> None:
+    world = SimulatedBroker(lazy=True)
+    client = world.connect()
+    for queue_id in range(4):
+        client.send(send(queue_id=queue_id))
+    world.pass_time(3_000, world.work)
+    (number,) = client.send(delete(TOPIC))
+    world.step()
+    assert number not in client.answers, "it is answered when it is durable"
+    while number not in client.answers:
+        world.work(limit=1)
+    world = getattr(world, end)()
+    world.lazy = False
+    ok(world.connect(), send(b"again", queue_id=1))
+    assert [bodies_of(world, queue_id=queue_id) for queue_id in range(4)] == [[], [b"again"], [], []]
+
+
 def test_unknown_topic_may_be_deleted(world: SimulatedBroker) -> None:
     ok(world.connect(), delete("../../nowhere"))
 

@@ -180,3 +180,15 @@ def test_ten_thousand_queues_with_a_thousand_descriptors(tmp_path: Path) -> None
     command = [sys.executable, "-c", PROGRAM, str(tmp_path / "store")]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=PROJECT)
     assert done.stdout == "done\n", done.stderr[-2000:]
+
+
+def test_a_queue_that_let_go_by_itself_does_not_lose_its_view_while_it_is_written() -> None:
+    """`put` writes where the view says: unmapped in between, it would write into nowhere."""
+    these = queues(new_disk(), 1)
+    for queue_id in range(2):
+        put(these.ensure("orders", queue_id))
+    first = these.ensure("orders", 0)
+    first.release(unsynced=True)  # as recovery does
+    put(first)
+    assert first.end == 2
+    assert first.entry(1) == (10_000, 100, 7)

@@ -429,24 +429,24 @@ def test_the_new_life_of_a_topic_survives(way: str) -> None:
     assert again.send(message(b"new 2"))[0].queue_offset == 2
 
 
-def test_a_topic_removed_while_some_of_it_is_not_visible_goes_on_counting() -> None:
-    """Those will make the queue again, and the next message must not get the place of one of them."""
+def test_a_topic_removed_while_some_of_it_is_not_visible() -> None:
+    """Those never become visible, and the next message begins anew."""
     small = Small(settings=SYNC)
     small.fill(3)
     small.settle()
     small.append(message(b"not safe yet"))
     small.store.remove_topic("orders")
-    assert small.append(message(b"after"))[0].queue_offset == 4
+    assert small.append(message(b"after"))[0].queue_offset == 0
     small.settle()
-    assert small.bodies(offset=3) == [b"not safe yet", b"after"]
+    assert small.bodies() == [b"after"]
 
 
-def test_a_removal_that_fails_half_way() -> None:
+def test_a_removal_that_fails() -> None:
     small = Small(settings=SYNC)
     small.fill(25)
     small.settle()
     small.append(message(b"not safe yet"))
-    small.disk.fail("remove", after=1)
+    small.disk.fail("remove_folder", where="*/consumequeue/*")
     with pytest.raises(OSError, match="consumequeue"):
         small.store.remove_topic("orders")
     assert small.append(message(b"after"))[0].queue_offset == 26
@@ -454,6 +454,52 @@ def test_a_removal_that_fails_half_way() -> None:
     assert small.bodies(offset=25) == [b"not safe yet", b"after"]
     small.store.remove_topic("orders")
     assert small.disk.folders(ROOT / "consumequeue") == []
+
+
+@pytest.mark.parametrize("again", [True, False], ids=["made again", "not made again"])
+def test_a_removed_topic_does_not_come_back_after_a_crash(again: bool) -> None:
+    small = Small()
+    small.store.flush(small.now_ms)
+    for number in range(60):
+        small.send(message(b"old", "orders", number), message(b"other", "others", number))
+    small.store.remove_topic("orders")
+    small.store.keep_removed()
+    if again:
+        small.send(message(b"new", "orders", 7))
+    small.store.log.synced(0, 0)
+    for image in [*small.disk.crash_images(10), small.disk.kill()]:
+        found = small.again(image)
+        queues = {queue_id: found.bodies("orders", queue_id) for queue_id in range(60)}
+        assert {queue_id: bodies for queue_id, bodies in queues.items() if bodies} in ({7: [b"new"]}, {})
+        assert found.send(message(b"newer", "orders", 3))[0].queue_offset == 0
+
+
+def test_what_a_crash_took_from_the_log_was_not_removed_when_it_is_written_again() -> None:
+    small = Small()
+    small.fill(3)
+    small.store.flush(small.now_ms)
+    end = small.store.log.end
+    small.append(message(b"lost, perhaps"))
+    small.store.remove_topic("orders")
+    small.store.keep_removed()
+    for image in small.disk.crash_images(20):
+        found = small.again(image)
+        if found.store.log.end > end:
+            continue
+        found.send(message(b"new"))
+        killed = found.again(found.disk.kill())
+        assert killed.bodies() == [b"new"]
+
+
+def test_removals_are_forgotten_with_the_log() -> None:
+    small = Small()
+    small.fill(3)
+    small.store.remove_topic("orders")
+    assert small.store.removed.until
+    small.store.removed.forget_before(small.store.log.end)
+    assert not small.store.removed.until
+    small.close()
+    assert small.again().store.removed.until == {}
 
 
 def test_a_disk_of_its_own_for_the_log() -> None:
