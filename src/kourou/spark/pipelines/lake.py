@@ -103,12 +103,16 @@ class Lake:
         self._folder.make(f"{HIDDEN}/commits")
         with contextlib.ExitStack() as held:
             self._choose_format()
-            with self._ledger.locked(self._files.prepare):
-                held.enter_context(self._folder.lock(f"{self.staged}.lock", wait=True))
-                self._folder.make(self.staged)
+            with self._ledger.locked(lambda: self._begin(held)):
                 self._throw_away_leftovers()
             self._holding = held.pop_all()
         return self
+
+    def _begin(self, held: contextlib.ExitStack) -> None:
+        """The folder of this run, which showing a commit may need, is there once its lock is."""
+        held.enter_context(self._folder.lock(f"{self.staged}.lock", wait=True))
+        self._folder.make(self.staged)
+        self._files.prepare()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
