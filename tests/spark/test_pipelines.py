@@ -15,14 +15,16 @@ from kourou.protocol.command import Command
 from kourou.protocol.headers import ConsumerSendMsgBack
 from kourou.spark.cluster import Cluster
 from kourou.spark.columns import COLUMNS
+from kourou.spark.errors import OptionError
 from kourou.spark.pipelines.archive import archive
 from kourou.spark.pipelines.archive_store import archive_store
 from kourou.spark.pipelines.choosing import choice
+from kourou.spark.pipelines.compact import compact
 from kourou.spark.pipelines.dedup import dedup
 from kourou.spark.pipelines.dlq import redrive, triage
 from kourou.spark.pipelines.folders import DiskFolder
-from kourou.spark.pipelines.lake import read_lake
-from kourou.spark.pipelines.ledger import Ledger
+from kourou.spark.pipelines.lake import Lake, read_lake, reading
+from kourou.spark.pipelines.ledger import Commit, Ledger
 from kourou.spark.pipelines.progress import BatchProgress
 from kourou.spark.pipelines.replay import replay
 from kourou.spark.pipelines.report import RunReport
@@ -144,6 +146,78 @@ def test_an_archive_begins_where_it_is_told_to_once(
     assert archive("latest", lake, namesrv=broker.namesrv, options=options, runner=runner).written.rows == 0
     send(cluster, "latest", [b"between"] * 4, queue=1)
     assert archive("latest", lake, namesrv=broker.namesrv, options=options, runner=runner).written.rows == 4
+
+
+@pytest.mark.parametrize("form", ["parquet", "delta"])
+def test_a_lake_that_is_compacted(
+    spark: SparkSession, broker: EmbeddedThread, cluster: Cluster, runner: Runner, tmp_path: Path, form: str
+) -> None:
+    """By batches that are small; the rows stay as they were, and a replay reads them."""
+    topic, copy, lake = f"small-{form}", f"again-{form}", tmp_path / "lake"
+    fill(broker, cluster, topic, queues=2, count=60)
+    assert archive(topic, lake, namesrv=broker.namesrv, batch_rows=30, form=form, runner=runner).batches == 4
+    assert lake_rows(spark, lake) == expected(cluster, topic)
+    report = compact(lake, runner=runner)
+    assert (report.read.rows, report.written.rows, report.stopped) == (120, 120, "end")
+    [[_, small, merged, *_]] = report.tables[0].rows
+    assert isinstance(small, int) and small >= 4 and merged == len(list(lake.glob("topic=*/date=*/hour=*")))
+    assert lake_rows(spark, lake) == expected(cluster, topic)
+    assert compact(lake, topics=topic, runner=runner).batches == 0
+    send(cluster, topic, [b"later"] * 5)
+    assert archive(topic, lake, namesrv=broker.namesrv, runner=runner).written.rows == 5
+    assert lake_rows(spark, lake) == expected(cluster, topic)
+    create_topic(broker.namesrv, copy, 2)
+    assert replay(lake, copy, namesrv=broker.namesrv, runner=runner).written.rows == 125
+    if form == "delta":
+        assert read_lake(spark, lake, version=0).count() == 0
+        assert [read_lake(spark, lake, version=at).count() for at in (1, 4, 5)] == [30, 120, 120]
+        assert "were replaced before are deleted" in compact(lake, vacuum_s=0, runner=runner).notes[0]
+        assert lake_rows(spark, lake) == expected(cluster, topic)
+    else:
+        assert plain_places(lake) == live_places(cluster, topic)
+        with pytest.raises(OptionError, match="has no versions"):
+            read_lake(spark, lake, version=1)
+        with pytest.raises(PipelineError, match="keeps no files that were replaced"):
+            compact(lake, vacuum_s=0, runner=runner)
+
+
+def test_a_compaction_beside_another_or_beside_a_reader(
+    broker: EmbeddedThread, cluster: Cluster, runner: Runner, tmp_path: Path
+) -> None:
+    fill(broker, cluster, "beside", queues=1, count=20)
+    lake = tmp_path / "lake"
+    archive("beside", lake, namesrv=broker.namesrv, batch_rows=5, runner=runner)
+    folder = DiskFolder(lake)
+    with folder.lock("_kourou/compact.lock", wait=False), pytest.raises(PipelineError, match="another run compacts"):
+        compact(lake, runner=runner)
+    with reading(lake):
+        report = compact(lake, runner=runner)
+    assert report.notes == ["a replay reads this lake: what it may need was not replaced"]
+    assert (report.written.rows, sum(report.skipped.values())) == (0, 4)
+    assert compact(lake, runner=runner).written.rows == 20
+    with pytest.raises(PipelineError, match="--target-size is a size in bytes, not 1"):
+        compact(lake, target_size=1, runner=runner)
+
+
+def test_two_archives_of_one_topic_share_the_work(
+    broker: EmbeddedThread, cluster: Cluster, runner: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another run commits a part of a batch first: the batch is read again without it."""
+    fill(broker, cluster, "shared", queues=2, count=50)
+    lake, real = tmp_path / "lake", Lake.add
+    others: list[int] = []
+
+    def add(self: Lake, *batch: Any) -> Commit:
+        if not others:
+            others.append(0)
+            others.append(archive("shared", lake, namesrv=broker.namesrv, runner=runner).read.rows)
+        return real(self, *batch)
+
+    monkeypatch.setattr(Lake, "add", add)
+    report = archive("shared", lake, namesrv=broker.namesrv, batch_rows=60, runner=runner)
+    assert others[1] == 100
+    assert "are there already" in report.notes[0] and "read again without them" in report.notes[0]
+    assert plain_places(lake) == live_places(cluster, "shared")
 
 
 def test_store_files_and_the_live_topic_make_one_lake(

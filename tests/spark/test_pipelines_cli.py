@@ -22,7 +22,7 @@ from kourou.spark.pipelines.running import Runner
 from .brokers import ACCESS, create_topic, send
 from .test_pipelines import live_places, plain_places
 
-VERBS = ["archive", "archive-store", "replay", "transform", "dedup", "dlq", "stats", "trace"]
+VERBS = ["archive", "archive-store", "compact", "replay", "transform", "dedup", "dlq", "stats", "trace"]
 QUICK = ("--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
@@ -114,6 +114,8 @@ def test_mistakes_before_spark_starts(words: list[str], said: str) -> None:
         (["replay", "{lake}", "t", "-n", "127.0.0.1:1", "--from", "soon"], "option from is milliseconds since 1970"),
         (["replay", "{lake}", "t", "-n", "127.0.0.1:1"], "there is no lake at"),
         (["archive-store", "{lake}/none", "{lake}"], "can't be read: No such file"),
+        (["archive-store", "{lake}/none", "{lake}", "--format", "orc"], "no format orc: there are parquet, delta"),
+        (["compact", "{lake}"], "there is no lake at"),
         (["dlq", "triage", "-n", "127.0.0.1:1"], "no name server answers"),
         (["dedup", "a", "b", "--checkpoint", "{lake}/c", "-n", "127.0.0.1:1"], "no name server answers"),
     ],

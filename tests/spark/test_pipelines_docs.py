@@ -48,8 +48,8 @@ def test_the_page_names_what_there_is() -> None:
     for module, function in re.findall(r"`(pipelines\.\w+)\.(\w+)`", text):
         assert callable(getattr(importlib.import_module(f"kourou.spark.{module}"), function))
     names = set(get_group(app).commands)
-    assert {"archive", "archive-store", "replay", "dlq", "transform", "dedup"} <= names
-    verbs = ["archive", "archive-store", "replay", "transform", "dedup", "dlq triage", "dlq redrive"]
+    assert {"archive", "archive-store", "compact", "replay", "dlq", "transform", "dedup"} <= names
+    verbs = ["archive", "archive-store", "compact", "replay", "transform", "dedup", "dlq triage", "dlq redrive"]
     screen = {"COLUMNS": "200", "TERM": "dumb"}
     helped = "".join(CliRunner().invoke(app, [*verb.split(), "--help"], env=screen).output for verb in verbs)
     for option in set(re.findall(r"(--[a-z][a-z-]+)", text)):

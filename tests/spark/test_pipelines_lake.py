@@ -76,6 +76,14 @@ def test_a_folder(folder: Folder) -> None:
     assert not folder.exists("a/b/two") and folder.read("c/d/two") == b"22"
     with folder.lock("a/lock", wait=True):
         pass
+    assert folder.size("c/d/two") == 2
+    with folder.input("c/d/two") as file:
+        file.seek(1)
+        assert file.read() == b"2"
+    with pytest.raises(FileNotFoundError):
+        folder.size("c/d/none")
+    folder.sync("c/d/two")
+    folder.sync("c/d/none")
     folder.remove("a")
     folder.remove("a")
     folder.remove("c/d/two")
@@ -86,6 +94,49 @@ def test_a_lock_keeps_others_out(tmp_path: Path) -> None:
     one, two = DiskFolder(tmp_path), DiskFolder(tmp_path)
     with one.lock("lock", wait=False), pytest.raises(BlockingIOError), two.lock("lock", wait=False):
         raise AssertionError("two have it")
+
+
+def test_readers_share_a_lock(tmp_path: Path) -> None:
+    one, two = DiskFolder(tmp_path), DiskFolder(tmp_path)
+    with (
+        one.lock("lock", wait=False, shared=True),
+        two.lock("lock", wait=False, shared=True),
+        pytest.raises(BlockingIOError),
+        two.lock("lock", wait=False),
+    ):
+        raise AssertionError("a writer among readers")
+
+
+def test_a_lock_whose_file_is_removed_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waited for it has a lock that others meet, too."""
+    import fcntl
+
+    one, two = DiskFolder(tmp_path), DiskFolder(tmp_path)
+    real = fcntl.flock
+    removed: list[bool] = []
+
+    def flock(descriptor: int, how: int) -> None:
+        real(descriptor, how)
+        if not removed:
+            removed.append(True)
+            (tmp_path / "lock").unlink()
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with one.lock("lock", wait=True), pytest.raises(BlockingIOError), two.lock("lock", wait=False):
+        raise AssertionError("two have it")
+    assert removed
+
+
+def test_two_folders_exchange_their_names(tmp_path: Path) -> None:
+    folder = DiskFolder(tmp_path)
+    for name in ("a", "b"):
+        folder.make(name)
+        folder.write_new(f"{name}/{name}", name.encode())
+    folder.link("a/a", "b/c")
+    folder.exchange("a", "b")
+    assert (folder.names("a"), folder.names("b"), folder.read("a/c")) == (["b", "c"], ["a"], b"a")
+    with pytest.raises(FileNotFoundError):
+        folder.exchange("a", "none")
 
 
 def test_where_folders_are(tmp_path: Path) -> None:
@@ -254,6 +305,23 @@ class Mortal:
     def exists(self, name: str) -> bool:
         return self._inner.exists(name)
 
+    def size(self, name: str) -> int:
+        return self._inner.size(name)
+
+    def input(self, name: str) -> Any:
+        return self._inner.input(name)
+
+    def sync(self, name: str) -> None:
+        self._inner.sync(name)
+
+    def link(self, name: str, to: str) -> None:
+        with self._change():
+            self._inner.link(name, to)
+
+    def exchange(self, name: str, other: str) -> None:
+        with self._change():
+            self._inner.exchange(name, other)
+
     def read(self, name: str) -> bytes:
         return self._inner.read(name)
 
@@ -280,17 +348,17 @@ class Mortal:
         with self._change():
             self._inner.remove(name)
 
-    def lock(self, name: str, *, wait: bool) -> Any:
-        return self._inner.lock(name, wait=wait)
+    def lock(self, name: str, *, wait: bool, shared: bool = False) -> Any:
+        return self._inner.lock(name, wait=wait, shared=shared)
 
 
 SOURCE = {MessageQueue("a", "b", 0): 7, MessageQueue("a", "b", 1): 4, MessageQueue("%c", "b", 0): 5}
 """Queues and where they end."""
 
 
-def archive_once(folder: Folder, batch_rows: int = 3) -> None:
+def archive_once(folder: Folder, batch_rows: int = 3, form: str | None = None) -> None:
     """What the pipeline does, with one task and without Spark: some rows of each queue at a time."""
-    with Lake("", "test", folder) as lake:
+    with Lake("", "test", folder, form=form) as lake:
         while True:
             pieces: dict[MessageQueue, list[Interval]] = {}
             for queue, end in SOURCE.items():

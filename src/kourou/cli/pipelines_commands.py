@@ -5,6 +5,7 @@ from kourou.cli.pipelines import app
 
 app.command()(pipelines_lake.archive)
 app.command("archive-store")(pipelines_lake.archive_store)
+app.command()(pipelines_lake.compact)
 app.command()(pipelines_lake.replay)
 app.add_typer(pipelines_dlq.app, name="dlq")
 app.command()(pipelines_streams.transform)

@@ -1,4 +1,4 @@
-"""`kourou pipeline archive`, `archive-store` and `replay`: into a lake, and out of it."""
+"""`kourou pipeline archive`, `archive-store`, `compact` and `replay`: into a lake, and out of it."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,6 +29,14 @@ if TYPE_CHECKING:
     from kourou.spark.pipelines.running import Runner
 
 LakeFolder = Annotated[str, typer.Argument(metavar="LAKE", help="A folder, or a place such as s3://bucket/lake.")]
+LakeFormat = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="FORMAT",
+        help="Of a new lake: parquet (the default), or delta, which needs the extra delta. A lake keeps its format.",
+    ),
+]
 
 
 def archive(
@@ -40,6 +48,7 @@ def archive(
     every: Every = "60s",
     batch_rows: Annotated[int, typer.Option(min=1, metavar="N", help="Messages of a batch at most.")] = 2_000_000,
     group: Annotated[str | None, typer.Option(help="Tell brokers how far it is, as this group.")] = None,
+    form: LakeFormat = None,
     option: SourceOptions = None,
     master: Master = None,
     conf: Conf = None,
@@ -60,6 +69,7 @@ def archive(
             once=once,
             every_s=every_s,
             batch_rows=batch_rows,
+            form=form,
             options=options,
             runner=runner,
         )
@@ -76,6 +86,7 @@ def archive_store(
     topics: Annotated[
         str | None, typer.Option(metavar="TOPICS", help="Only these (default: all but the system's).")
     ] = None,
+    form: LakeFormat = None,
     option: Annotated[
         list[str] | None,
         typer.Option(
@@ -93,7 +104,33 @@ def archive_store(
     def job(runner: "Runner") -> "RunReport":
         from kourou.spark.pipelines.archive_store import archive_store
 
-        return archive_store(store, lake, broker=broker, topics=topics, options=options, runner=runner)
+        return archive_store(store, lake, broker=broker, topics=topics, form=form, options=options, runner=runner)
+
+    execute(job, master=master, conf=conf, as_json=as_json, html=html)
+
+
+def compact(
+    lake: LakeFolder,
+    topics: Annotated[str | None, typer.Option(metavar="TOPICS", help="Only these, separated by commas.")] = None,
+    target_size: Annotated[
+        int, typer.Option(min=1, metavar="MB", help="Merge files smaller than half of this, up to this.")
+    ] = 128,
+    vacuum: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Format delta: delete files that were replaced longer ago than this."),
+    ] = None,
+    master: Master = None,
+    conf: Conf = None,
+    as_json: JsonOutput = False,
+    html: Html = None,
+) -> None:
+    """Merge the small files of a lake, beside runs that write to it. Each message stays there exactly once."""
+    vacuum_s = None if vacuum is None else parse_span(vacuum, "--vacuum")
+
+    def job(runner: "Runner") -> "RunReport":
+        from kourou.spark.pipelines.compact import compact
+
+        return compact(lake, topics=topics, target_size=target_size << 20, vacuum_s=vacuum_s, runner=runner)
 
     execute(job, master=master, conf=conf, as_json=as_json, html=html)
 

@@ -11,8 +11,10 @@ From the bottom, each module knowing only those before it:
     running                   a run: session, batches, clean stops, errors in one line
 
     intervals folders ledger  which messages are done, in files that are there or not, never half; no Spark
-    parquet_files lake        the files of an archive, and when they show; no Spark
+    parquet_files             rows -> the files of an archive; no Spark
+    showing delta lake        when these files become visible, as plain Parquet or in Delta's format; no Spark
     archive archive_store     topics and store files -> the lake, each message once
+    merging compact           small files of the lake -> few
     choosing sending          which rows are meant; rows -> a topic, in tasks, counted
     replay dlq                the lake, or dead letters -> topics
     streams transform dedup   topic -> topic, by queries with a checkpoint

@@ -7,7 +7,8 @@ no checkpoint beside it that could say something else. (Refused: a streaming que
 and the lake would be two truths, and its rows would go through the JVM and back before they are written.)
 
 A batch: ask brokers for the ends of queues, take what is not in the lake, at most so many messages; tasks pull and
-write; commit. A task that fails fails the run; nothing of the batch shows, and the next run takes it again.
+write; commit. A task that fails fails the run; nothing of the batch shows, and the next run takes it again. A batch of
+which another run was quicker to archive a part is refused, and read again without that part.
 """
 
 import time
@@ -22,6 +23,7 @@ from kourou.spark.errors import DataLossError, OptionError
 from kourou.spark.options import Options
 from kourou.spark.pipelines.intervals import Interval, missing, size as size_of
 from kourou.spark.pipelines.lake import Lake
+from kourou.spark.pipelines.ledger import ConflictError
 from kourou.spark.pipelines.parquet_files import Written, write_files
 from kourou.spark.pipelines.progress import BatchProgress
 from kourou.spark.pipelines.report import Chart, RunReport, offsets_table, time_text
@@ -50,17 +52,19 @@ def archive(
     once: bool = True,
     every_s: float = 60.0,
     batch_rows: int = BATCH_ROWS,
+    form: str | None = None,
     options: Mapping[str, str] | None = None,
     runner: Runner | None = None,
 ) -> RunReport:
     """Archive what is there (`once`), or go on with a batch every so many seconds until the runner is asked to stop.
 
     `topics` are names that commas separate, or with `pattern` a regular expression. `options` are those of the source:
-    startingOffsets for queues that the lake does not know, group, failOnDataLoss, tags, access. Raises PipelineError.
+    startingOffsets for queues that the lake does not know, group, failOnDataLoss, tags, access. `form` is parquet or
+    delta; a lake keeps the one that it was made with. Raises PipelineError.
     """
     with (runner or Runner()).run(JOB, topics=topics, lake=str(lake), namesrv=namesrv, once=once) as run:
         settings = _settings(topics, namesrv, pattern, options or {})
-        with Lake(lake, JOB) as opened:
+        with Lake(lake, JOB, form=form) as opened:
             _Archive(run, opened, settings, batch_rows).work(None if once else every_s)
     return run.report
 
@@ -130,7 +134,11 @@ class _Archive:
         context = self._run.spark.sparkContext if ranges else None  # starting it is no part of a batch
         began = time.monotonic()
         results = [] if context is None else self._write(context, ranges)
-        self._lake.add([file for result in results for file in result.files], pieces, moved)
+        try:
+            self._lake.add([file for result in results for file in result.files], pieces, moved)
+        except ConflictError as error:
+            self._run.report.notes.append(f"{error} The batch was read again without them")
+            return True
         if self._settings.group is not None:
             self._topics.cluster.commit(until, self._settings.group)
         if until != starts:

@@ -23,6 +23,7 @@ from kourou.spark.options import Options
 from kourou.spark.pipelines.archive import tell_batch, topics_chart
 from kourou.spark.pipelines.intervals import Interval, merged, size as size_of
 from kourou.spark.pipelines.lake import Lake
+from kourou.spark.pipelines.ledger import ConflictError
 from kourou.spark.pipelines.parquet_files import Coverage, Written, write_files
 from kourou.spark.pipelines.report import Cell, RunReport, Table
 from kourou.spark.pipelines.running import Run, Runner
@@ -45,6 +46,7 @@ def archive_store(
     *,
     broker: str | None = None,
     topics: str | None = None,
+    form: str | None = None,
     options: Mapping[str, str] | None = None,
     runner: Runner | None = None,
 ) -> RunReport:
@@ -54,7 +56,7 @@ def archive_store(
     """
     with (runner or Runner()).run(JOB, store=str(store), lake=str(lake), broker=broker, topics=topics) as run:
         settings = _settings(str(store), broker, topics, options or {})
-        with Lake(lake, JOB) as opened:
+        with Lake(lake, JOB, form=form) as opened:
             _work(run, opened, settings)
     return run.report
 
@@ -113,7 +115,12 @@ def _work(run: Run, lake: Lake, settings: StoreSettings) -> None:
         began = time.monotonic()
         here, left = left[: cores * SPLITS_PER_CORE], left[cores * SPLITS_PER_CORE :]
         results = _scan(run, lake, settings, here)
-        lake.add([file for one in results for file in one.files], _done(results), {name: here[-1].end})
+        try:
+            lake.add([file for one in results for file in one.files], _done(results), {name: here[-1].end})
+        except ConflictError as error:  # another run was quicker: leave out what it has archived
+            run.report.notes.append(f"{error} The files were read again without them")
+            left = here + left
+            continue
         run.report.settings["to_log_offset"] = here[-1].end
         for file in (file for one in results for file in one.files):
             counts[file.topic] += file.rows

@@ -5,9 +5,12 @@ The port under ledgers and lakes, with what these rely on:
 - `write_new` makes a whole file or none, and never changes one that is there.
 - `move` shows a file under its new name whole or not at all. Where moving is copying and deleting, as in object
   stores, a crash may leave both; the new one is whole then.
-- On a disk, what a call did is there after a power cut, too.
+- `exchange` gives two folders each other's names in one step: no lister sees a state between. Disks alone can do it.
+- On a disk, the effect of a call survives a power cut once the call has returned.
 - `lock` keeps other processes out on a disk. Elsewhere it does nothing: there, one process at a time may write."""
 
+import ctypes
+import errno
 import fcntl
 import os
 import shutil
@@ -15,12 +18,15 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kourou.spark.errors import OptionError
 
 if TYPE_CHECKING:
     from pyarrow import fs
+
+_AT_FDCWD: Final = -100
+_RENAME_EXCHANGE: Final = 2  # of renameat2(2)
 
 
 class Folder(Protocol):
@@ -35,7 +41,13 @@ class Folder(Protocol):
 
     def exists(self, name: str) -> bool: ...
 
+    def size(self, name: str) -> int:
+        """Of a file, in bytes. Raises FileNotFoundError."""
+
     def read(self, name: str) -> bytes: ...
+
+    def input(self, name: str) -> Any:
+        """A binary file to read, which can seek. Raises FileNotFoundError."""
 
     def write_new(self, name: str, data: bytes) -> None:
         """Raises FileExistsError."""
@@ -43,17 +55,29 @@ class Folder(Protocol):
     def output(self, name: str) -> Any:
         """A binary file to write. What it holds is safe when it is closed."""
 
+    def sync(self, name: str) -> None:
+        """Make a file durable that somebody else wrote, and its name with it; nothing if there is none."""
+
     def make(self, name: str) -> None:
         """A folder, with those that it is in."""
 
     def move(self, name: str, to: str) -> None:
         """The folder to move to is made if need be."""
 
+    def link(self, name: str, to: str) -> None:
+        """A second name for a file. Raises FileExistsError, OptionError where there are no links."""
+
+    def exchange(self, name: str, other: str) -> None:
+        """Two folders take each other's names, in one step. Raises OptionError where that is impossible."""
+
     def remove(self, name: str) -> None:
         """A file or a folder with all in it; nothing if there is none."""
 
-    def lock(self, name: str, *, wait: bool) -> Any:
-        """A context manager. Raises BlockingIOError without `wait`, if another process has the lock."""
+    def lock(self, name: str, *, wait: bool, shared: bool = False) -> Any:
+        """A context manager. Raises BlockingIOError without `wait`, if another process has the lock.
+
+        A `shared` lock is compatible with other shared locks.
+        """
 
 
 def open_folder(url: str | Path) -> Folder:
@@ -92,8 +116,14 @@ class DiskFolder:
     def exists(self, name: str) -> bool:
         return (self._root / name).exists()
 
+    def size(self, name: str) -> int:
+        return (self._root / name).stat().st_size
+
     def read(self, name: str) -> bytes:
         return (self._root / name).read_bytes()
+
+    def input(self, name: str) -> Any:
+        return (self._root / name).open("rb")
 
     def write_new(self, name: str, data: bytes) -> None:
         path = self._root / name
@@ -111,6 +141,17 @@ class DiskFolder:
     def output(self, name: str) -> Any:
         return _SafeFile(self._root / name)
 
+    def sync(self, name: str) -> None:
+        try:
+            descriptor = os.open(self._root / name, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        self._sync((self._root / name).parent)
+
     def make(self, name: str) -> None:
         path = self._root / name
         missing = [folder for folder in (path, *path.parents) if not folder.exists()]
@@ -124,6 +165,24 @@ class DiskFolder:
         source.rename(target)
         self._sync(target.parent)
 
+    def link(self, name: str, to: str) -> None:
+        os.link(self._root / name, self._root / to)
+
+    def exchange(self, name: str, other: str) -> None:
+        one, two = self._root / name, self._root / other
+        for folder in (one, two):
+            self._sync(folder)
+        libc = ctypes.CDLL(None, use_errno=True)
+        rename = getattr(libc, "renameat2", None)
+        paths = os.fsencode(one), os.fsencode(two)
+        if rename is None or rename(_AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE):
+            number = ctypes.get_errno() if rename is not None else errno.ENOSYS
+            if number in (errno.EINVAL, errno.ENOSYS, errno.EXDEV):
+                raise OptionError(f"{self._root} is on a file system that can't exchange two folders in one step")
+            raise OSError(number, os.strerror(number), str(one))
+        for folder in (one.parent, two.parent):
+            self._sync(folder)
+
     def remove(self, name: str) -> None:
         path = self._root / name
         if path.is_dir():
@@ -132,14 +191,30 @@ class DiskFolder:
             path.unlink(missing_ok=True)
 
     @contextmanager
-    def lock(self, name: str, *, wait: bool) -> Iterator[None]:
+    def lock(self, name: str, *, wait: bool, shared: bool = False) -> Iterator[None]:
         path = self._root / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        how = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB)
+        descriptor = self._locked(path, how)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             yield
         finally:
+            os.close(descriptor)
+
+    @staticmethod
+    def _locked(path: Path, how: int) -> int:
+        """A descriptor that has the lock on the file of this name, not on one that was removed meanwhile."""
+        while True:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                fcntl.flock(descriptor, how)
+                if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                    return descriptor
+            except FileNotFoundError:
+                pass
+            except BaseException:
+                os.close(descriptor)
+                raise
             os.close(descriptor)
 
     @staticmethod
@@ -208,6 +283,17 @@ class ArrowFolder:
 
         return bool(self._system.get_file_info(self._path(name)).type != fs.FileType.NotFound)
 
+    def size(self, name: str) -> int:
+        from pyarrow import fs
+
+        found = self._system.get_file_info(self._path(name))
+        if found.type == fs.FileType.NotFound:
+            raise FileNotFoundError(name)
+        return int(found.size)
+
+    def input(self, name: str) -> Any:
+        return self._system.open_input_file(self._path(name))
+
     def read(self, name: str) -> bytes:
         with self._system.open_input_stream(self._path(name)) as file:
             return bytes(file.read())
@@ -223,12 +309,21 @@ class ArrowFolder:
     def output(self, name: str) -> Any:
         return self._system.open_output_stream(self._path(name))
 
+    def sync(self, name: str) -> None:
+        """What is written there is durable."""
+
     def make(self, name: str) -> None:
         self._system.create_dir(self._path(name), recursive=True)
 
     def move(self, name: str, to: str) -> None:
         self.make(os.path.dirname(to))
         self._system.move(self._path(name), self._path(to))
+
+    def link(self, name: str, to: str) -> None:
+        raise OptionError(f"{self._url}: {name} can't get the second name {to}: this place has no links")
+
+    def exchange(self, name: str, other: str) -> None:
+        raise OptionError(f"{self._url}: this place can't exchange {name} and {other} in one step")
 
     def remove(self, name: str) -> None:
         from pyarrow import fs
@@ -241,5 +336,5 @@ class ArrowFolder:
             self._system.delete_file(path)
 
     @contextmanager
-    def lock(self, name: str, *, wait: bool) -> Iterator[None]:  # noqa: ARG002
+    def lock(self, name: str, *, wait: bool, shared: bool = False) -> Iterator[None]:  # noqa: ARG002
         yield

@@ -1,23 +1,31 @@
 """An archive: Parquet files by topic, date and hour, of which every message is in exactly one.
 
-    lake/topic=orders/date=2026-01-31/hour=05/000000000017-00003.parquet     what everybody reads
+    lake/topic=orders/date=2026-01-31/hour=05/000000000017-00003-….parquet   what everybody reads
+    lake/_delta_log                                                          which of them count (format delta only)
     lake/_kourou/commits/000000000017.json                                   what is in it (ledger)
     lake/_kourou/staged/<run>/<file>.staged                                  files in the making
+    lake/_kourou/format                                                      parquet or delta
 
 A batch goes three steps, and a crash may come between any two of them:
 
 1. Tasks write files under `staged`, where nobody looks: names that begin with `_` are passed over by Spark, Arrow and
    Hive, and the files don't end in `.parquet`. Crash: the next run throws them away and reads the messages again.
 2. A commit names the files and the offsets that are in them. With it, and only with it, the batch is done.
-3. The files move to where everybody sees them, one after the other. Crash: the next run moves the others. Meanwhile a
-   reader may see a part of the batch, but no message twice.
+3. The files are shown: moved to where everybody sees them, and with format delta entered in Delta's log, all in one
+   step. Crash: whoever opens the lake next, or commits to it, completes this first. Meanwhile a reader of plain Parquet
+   may see a part of the batch, but no message twice.
+
+Several runs may write at a time. What keeps them apart is the ledger's lock: under it, and only there, commits are
+written and shown, and folders of dead runs are thrown away. So no folder is thrown away with files that are committed
+and not shown. A run leaves the files of its own that it has committed and could not show, on a full disk for instance.
 
 Tasks of a dead run may still be writing; their files are in a folder that no commit names.
 """
 
 import contextlib
+import errno
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -25,28 +33,45 @@ from typing import TYPE_CHECKING, Final, Self
 
 from kourou.protocol.message import MessageQueue
 from kourou.spark.columns import COLUMNS, ddl
+from kourou.spark.errors import OptionError, SparkError
+from kourou.spark.pipelines.delta import DeltaFiles, DeltaLog
 from kourou.spark.pipelines.folders import Folder, open_folder
 from kourou.spark.pipelines.intervals import Interval
-from kourou.spark.pipelines.ledger import Commit, CommittedFile, Done, Ledger, to_nested_done
+from kourou.spark.pipelines.ledger import Commit, CommittedFile, ConflictError, Done, Ledger, to_nested_done
 from kourou.spark.pipelines.parquet_files import STORED, StagedFile
+from kourou.spark.pipelines.showing import DELTA, FORMATS, HIDDEN, PARQUET, READERS, STAGED, Files, PlainFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-HIDDEN: Final = "_kourou"
-STAGED: Final = f"{HIDDEN}/staged"
 OLD: Final = timedelta(days=7)
 """A run that left no lock, where there are none, is dead when it is as old as this."""
+
+_FORMAT: Final = f"{HIDDEN}/format"
 
 
 class Lake:
     """A lake that is written to. `with` it, so that others know that its staged files are in use."""
 
-    def __init__(self, url: str | Path, job: str, folder: Folder | None = None) -> None:
+    def __init__(
+        self,
+        url: str | Path,
+        job: str,
+        folder: Folder | None = None,
+        *,
+        form: str | None = None,
+        log: DeltaLog | None = None,
+    ) -> None:
+        """`form` is parquet or delta; without it, that of the lake, and parquet for a new one. Raises OptionError."""
+        if form is not None and form not in FORMATS:
+            raise OptionError(f"no format {form}: there are {', '.join(FORMATS)}")
         self._folder = folder or open_folder(url)
         self._job = job
         self._run = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:12]}"
-        self._ledger = Ledger(self._folder, HIDDEN, show=self._show)
+        self._asked = form
+        self._log = log
+        self._files: Files = PlainFiles(self._folder, self.staged)
+        self._ledger = Ledger(self._folder, HIDDEN, show=lambda commit: self._files.show(commit))
         self._holding = contextlib.ExitStack()
 
     @property
@@ -67,25 +92,51 @@ class Lake:
     def positions(self) -> dict[str, int]:
         return self._ledger.positions
 
+    @property
+    def files(self) -> Files:
+        """Those that readers see."""
+        return self._files
+
     def __enter__(self) -> Self:
         """Complete what a run before this one left half done. Raises OSError, SparkError."""
         self._folder.make(STAGED)
+        self._folder.make(f"{HIDDEN}/commits")
         with contextlib.ExitStack() as held:
-            held.enter_context(self._folder.lock(f"{self.staged}.lock", wait=True))
-            self._folder.make(self.staged)
-            self._ledger.load()
-            self._throw_away_leftovers()
+            self._choose_format()
+            with self._ledger.locked(lambda: self._begin(held)):
+                self._throw_away_leftovers()
             self._holding = held.pop_all()
         return self
+
+    def _begin(self, held: contextlib.ExitStack) -> None:
+        """The folder of this run, which showing a commit may need, is there once its lock is."""
+        held.enter_context(self._folder.lock(f"{self.staged}.lock", wait=True))
+        self._folder.make(self.staged)
+        self._files.prepare()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         with self._holding:
             if kind is None or issubclass(kind, Exception):
-                with contextlib.suppress(OSError):
+                # What can't be shown now stays, and is shown by the next who opens the lake.
+                with contextlib.suppress(OSError, SparkError), self._ledger.locked():
                     self._folder.remove(self.staged)
                     self._folder.remove(f"{self.staged}.lock")
+
+    def _choose_format(self) -> None:
+        """Raises OptionError for a lake that has another format."""
+        has = format_of(self._folder)
+        if has is None:
+            has = self._asked or PARQUET
+            try:
+                self._folder.write_new(_FORMAT, has.encode())
+            except FileExistsError:  # somebody else was quicker
+                has = format_of(self._folder) or has
+        if self._asked not in (None, has):
+            raise OptionError(f"{self.url} is a lake of format {has}: format {self._asked} needs another folder")
+        if has == DELTA:
+            self._files = DeltaFiles(self._folder, self._log or DeltaLog(self._folder.url))
 
     def add(
         self,
@@ -93,7 +144,39 @@ class Lake:
         done: Mapping[MessageQueue, list[Interval]],
         positions: Mapping[str, int] | None = None,
     ) -> Commit:
-        """A batch becomes part of the lake. Raises ConflictError, OSError."""
+        """A batch becomes part of the lake. Raises ConflictError, SparkError, OSError."""
+        files = list(files)
+        try:
+            with self._ledger.locked():
+                self._check_staged(files)
+                return self._commit([(file, []) for file in files], done, positions or {})
+        except ConflictError:
+            for file in files:
+                self._folder.remove(file.name)
+            raise
+
+    def replace(self, files: Iterable[tuple[StagedFile, list[str]]]) -> Commit | None:
+        """Files take the place of visible ones, whose rows they have; None if these have vanished meanwhile.
+
+        Raises BlockingIOError while one of our own readers is at work, SparkError, OSError.
+        """
+        with self._ledger.locked(), self._files.replacing():
+            left = [(file, paths) for file, paths in files if self._files.are_visible(paths)]
+            self._check_staged([file for file, _ in left])
+            return self._commit(left, {}, {}) if left else None
+
+    def _check_staged(self, files: list[StagedFile]) -> None:
+        gone = [file.name for file in files if not self._folder.exists(file.name)]
+        if gone:
+            raise SparkError(f"{self.url}/{gone[0]} is gone: was this run taken for dead? Run it again")
+
+    def _commit(
+        self,
+        files: list[tuple[StagedFile, list[str]]],
+        done: Mapping[MessageQueue, list[Interval]],
+        positions: Mapping[str, int],
+    ) -> Commit:
+        """Under the ledger's lock, so that the number, which names the files, is the one that the commit gets."""
         number = self._ledger.number + 1
         committed = [
             CommittedFile(
@@ -101,46 +184,100 @@ class Lake:
                 f"{file.partition}/{number:012d}-{at:05d}-{self._run[-12:]}.parquet",
                 file.rows,
                 file.bytes,
+                replaces,
+                file.bounds,
             )
-            for at, file in enumerate(files)
+            for at, (file, replaces) in enumerate(files)
         ]
-        return self._ledger.commit(
+        return self._ledger.append(
             Commit(
                 job=self._job,
                 run=self._run,
                 at=f"{datetime.now(UTC).isoformat(timespec='milliseconds')}",
                 done=to_nested_done(done),
-                positions=dict(positions or {}),
+                positions=dict(positions),
                 files=committed,
             )
         )
 
-    def _show(self, commit: Commit) -> None:
-        """Move a commit's files to where everybody sees them, those that are not there yet."""
-        for file in commit.files:
-            if self._folder.exists(file.staged):
-                self._folder.move(file.staged, file.path)
-
     def _throw_away_leftovers(self) -> None:
-        """Files of runs that are dead. All that a commit names is moved by now."""
+        """Files of runs that are dead. Under the ledger's lock: all that is committed is shown by now."""
         names = set(self._folder.names(STAGED))
         oldest = f"{datetime.now(UTC) - OLD:%Y%m%dT%H%M%S}"
-        for run in {name.removesuffix(".lock") for name in names} - {self._run}:
+        for run in sorted({name.removesuffix(".lock") for name in names} - {self._run}):
             folder = f"{STAGED}/{run}"
             if f"{run}.lock" not in names:
                 if run < oldest:
-                    self._folder.remove(folder)
+                    self._throw_away(folder)
                 continue
             try:
                 with self._folder.lock(f"{folder}.lock", wait=False):
-                    self._folder.remove(folder)
+                    self._throw_away(folder)
                     self._folder.remove(f"{folder}.lock")
             except BlockingIOError:
                 continue  # it lives
 
+    def _throw_away(self, folder: str) -> None:
+        self._rescue({f"{folder}/{name}" for name in self._folder.names(folder)})
+        self._folder.remove(folder)
 
-def read_lake(spark: "SparkSession", url: str | Path) -> "DataFrame":
-    """All messages of a lake, with the columns of every other source, and `date` and `hour` to select by."""
+    def _rescue(self, staged: set[str]) -> None:
+        """Show files of old commits that were never shown, as earlier versions could leave them."""
+        if not staged or not isinstance(self._files, PlainFiles):
+            return
+        kept = self._ledger.kept()
+        replaced = {path for commit in kept for file in commit.files for path in file.replaces}
+        for file in (file for commit in kept for file in commit.files):
+            is_lost = file.staged in staged and not file.replaces and file.path not in replaced
+            if is_lost and not self._folder.exists(file.path):
+                self._folder.move(file.staged, file.path)
+
+
+def format_of(folder: Folder) -> str | None:
+    """parquet or delta; None if there is no lake. Raises SparkError for a format that this version does not know."""
+    if folder.exists(_FORMAT):
+        name = folder.read(_FORMAT).decode("utf-8", "replace")
+        if name not in FORMATS:
+            raise SparkError(f"{folder.url} is a lake of format {name}, which this version of kourou does not know")
+        return name
+    if folder.names("_delta_log"):
+        return DELTA
+    commits = folder.names(f"{HIDDEN}/commits")
+    return PARQUET if any(name.endswith(".json") for name in commits) else None
+
+
+@contextlib.contextmanager
+def reading(url: str | Path, folder: Folder | None = None) -> Iterator[None]:
+    """While this is open no file of the lake is replaced by `compact`. What was committed before is visible.
+
+    A folder that can't be written to, or is no lake, is left as it is.
+    """
+    folder = folder or open_folder(url)
+    with contextlib.ExitStack() as held:
+        if format_of(folder) is not None:
+            try:
+                with Lake(url, "read", folder) as lake, lake._ledger.locked():
+                    held.enter_context(folder.lock(READERS, wait=True, shared=True))
+            except OSError as error:
+                if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                    raise
+        yield
+
+
+def read_lake(spark: "SparkSession", url: str | Path, *, version: int | datetime | None = None) -> "DataFrame":
+    """All messages of a lake, with the columns of every other source, and `date` and `hour` to select by.
+
+    A lake of format delta can be read as of a `version` or a time. Raises OptionError for one that there is not.
+    """
     schema = f"{ddl(STORED)}, topic string, date date, hour int"
-    frame = spark.read.schema(schema).parquet(str(url))
+    folder = open_folder(url)
+    reader = spark.read.schema(schema)
+    if format_of(folder) == DELTA:
+        files = DeltaLog(folder.url).paths(version)
+        below = [f"{folder.url}/{path}" for path in files]
+        frame = reader.option("basePath", folder.url).parquet(*below) if below else spark.createDataFrame([], schema)
+    elif version is not None:
+        raise OptionError(f"{folder.url} has no versions: only lakes of format delta have")
+    else:
+        frame = reader.parquet(str(url))
     return frame.select(*COLUMNS, "date", "hour")

@@ -12,11 +12,16 @@ decide nothing.
     commits/snapshot-000000000016.json    what the first 16 add up to
 
 Commits are written one at a time, under a lock. An offset can't be done twice: a commit that says so is refused, for
-then somebody else was quicker, and what was prepared for it must not be shown. `show` is called with every commit
-behind its writing, and with the newest one at every `load`, for the process that wrote it may have died in between.
-Commits that a snapshot covers are removed, but for the newest."""
+then another run was quicker, and what was prepared for it must not be shown. Commits that a snapshot covers are
+removed, but for the newest.
 
-from collections.abc import Callable, Mapping
+Every commit is shown. `show` makes visible what a commit adds, and a process may die between the two. So whoever has
+the lock calls `show` for the newest commit first, whichever process wrote it, and only then writes the next: all
+commits but the newest are visible at any time, and the newest one is, as soon as anybody opens the ledger. `show` may
+meet a commit that is visible as a whole or in part."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final, TypeVar
 
 import msgspec
@@ -48,6 +53,10 @@ class CommittedFile(msgspec.Struct):
     path: str
     rows: int
     bytes: int
+    replaces: list[str] = []
+    """Files whose rows it has, and which vanish when it is shown; paths like its own."""
+    bounds: dict[str, tuple[int, int]] = {}
+    """The least and the greatest value of columns, for formats that tell readers."""
 
 
 class Commit(msgspec.Struct, kw_only=True):
@@ -82,36 +91,55 @@ class Ledger:
         self._lock = f"{below}/lock"
         self._show = show or (lambda _: None)
         self.number = 0
+        self._newest: Commit | None = None  # the commit of that number, if it was read or written here
+        self._shown = 0  # the newest commit that is known to be visible
         self.done: Done = {}
         self.positions: dict[str, int] = {}
 
     def load(self) -> None:
         """Read what there is, and make sure that it shows. Raises SparkError for a commit that can't be read."""
         self._folder.make(self._commits)
+        with self.locked():
+            pass
+
+    @contextmanager
+    def locked(self, prepare: Callable[[], None] | None = None) -> Iterator[None]:
+        """Nobody else commits meanwhile; all that is committed is known here, and shown. Raises SparkError, OSError.
+
+        `prepare` is called before anything is shown.
+        """
         with self._folder.lock(self._lock, wait=True):
             self._catch_up()
-            name = _file(self.number)
-            if self.number and self._folder.exists(f"{self._commits}/{name}"):
-                self._show(self._commit(name))
+            if prepare is not None:
+                prepare()
+            self._settle()
+            yield
 
     def commit(self, commit: Commit) -> Commit:
         """Once this returns, it is done and shown; if it raises anything but ConflictError, nobody knows before `load`.
 
         Raises ConflictError, OSError.
         """
-        with self._folder.lock(self._lock, wait=True):
-            self._catch_up()
-            self.check(from_nested_done(commit.done))
-            commit.number = self.number + 1
-            try:
-                self._folder.write_new(f"{self._commits}/{_file(commit.number)}", msgspec.json.encode(commit))
-            except FileExistsError:
-                raise ConflictError(f"{self._folder.url}: another run writes here") from None
-            self._add(commit)
-            self._show(commit)
-            if commit.number % SNAPSHOT_EVERY == 0:
-                self._make_snapshot()
+        with self.locked():
+            return self.append(commit)
+
+    def append(self, commit: Commit) -> Commit:
+        """As `commit`, for a caller that has `locked` the ledger."""
+        self.check(from_nested_done(commit.done))
+        commit.number = self.number + 1
+        try:
+            self._folder.write_new(f"{self._commits}/{_file(commit.number)}", msgspec.json.encode(commit))
+        except FileExistsError:
+            raise ConflictError(f"{self._folder.url}: another run writes here") from None
+        self._add(commit)
+        self._settle()
+        if commit.number % SNAPSHOT_EVERY == 0:
+            self._make_snapshot()
         return commit
+
+    def kept(self) -> list[Commit]:
+        """The newest commits, in order: those that were not removed behind a snapshot."""
+        return [self._commit(name) for name in self._folder.names(self._commits) if name[:1].isdigit()]
 
     def check(self, done: Mapping[MessageQueue, list[Interval]]) -> None:
         """Raises ConflictError for offsets that are done already."""
@@ -129,13 +157,24 @@ class Ledger:
         snapshots = [name for name in names if name.startswith("snapshot-")]
         if snapshots and _number(snapshots[-1]) > self.number:
             snapshot = self._read(snapshots[-1], Snapshot)
-            self.number, self.positions = snapshot.number, snapshot.positions
+            self.number, self.positions, self._newest = snapshot.number, snapshot.positions, None
             self.done = from_nested_done(snapshot.done)
         for name in names:
             if name[:1].isdigit() and _number(name) > self.number:
                 if _number(name) != self.number + 1:
                     raise SparkError(f"{self._folder.url}/{self._commits}/{_file(self.number + 1)} is missing")
                 self._add(self._commit(name))
+
+    def _settle(self) -> None:
+        """Show the newest commit. Those before it are shown: see above."""
+        if self._shown == self.number:
+            return
+        name = _file(self.number)
+        if self._newest is None and self._folder.exists(f"{self._commits}/{name}"):
+            self._newest = self._commit(name)
+        if self._newest is not None:
+            self._show(self._newest)
+        self._shown = self.number
 
     def _commit(self, name: str) -> Commit:
         return self._read(name, Commit)
@@ -150,7 +189,7 @@ class Ledger:
         for queue, intervals in from_nested_done(commit.done).items():
             self.done[queue] = merged([*self.done.get(queue, ()), *intervals])
         self.positions.update(commit.positions)
-        self.number = commit.number
+        self.number, self._newest = commit.number, commit
 
     def _make_snapshot(self) -> None:
         snapshot = Snapshot(self.number, to_nested_done(self.done), self.positions)
@@ -159,7 +198,9 @@ class Ledger:
             self._folder.write_new(f"{self._commits}/{name}", msgspec.json.encode(snapshot))
         for old in self._folder.names(self._commits):
             is_snapshot = old.startswith("snapshot-")
-            if (is_snapshot or old[:1].isdigit()) and _number(old) <= self.number - (1 if is_snapshot else KEPT):
+            is_torn = old.startswith(".")  # a process died while it wrote a commit
+            is_counted = is_snapshot or old[:1].isdigit()
+            if is_torn or (is_counted and _number(old) <= self.number - (1 if is_snapshot else KEPT)):
                 self._folder.remove(f"{self._commits}/{old}")
 
 

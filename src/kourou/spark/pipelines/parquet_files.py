@@ -23,6 +23,7 @@ from kourou.spark.pipelines.intervals import Interval, holds, runs
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 STORED: Final = tuple(name for name in COLUMNS if name != "topic")
 """The columns of a file. Its topic is in its path, as are date and hour."""
@@ -46,6 +47,10 @@ _REPEATED: Final = ["broker", "tags", "born_host", "store_host", "queue_id", "re
 """Columns with few different values, which dictionaries make small."""
 
 
+BOUNDED: Final = ("queue_id", "queue_offset", "store_timestamp", "born_timestamp", "commit_log_offset")
+"""Columns of which the least and the greatest value are noted, for readers that skip by them."""
+
+
 class StagedFile(msgspec.Struct):
     """A file that is written, and not shown."""
 
@@ -55,6 +60,8 @@ class StagedFile(msgspec.Struct):
     """Since 1970, UTC."""
     rows: int
     bytes: int
+    bounds: dict[str, tuple[int, int]] = {}
+    """The least and the greatest value of some columns; times in microseconds."""
 
     @property
     def partition(self) -> str:
@@ -105,9 +112,13 @@ class PartitionedFiles:
 
     def write(self, rows: "pa.RecordBatch") -> None:
         for key, part in split(rows):
-            file = self._open.pop(key, None) or _File(self, *key)
-            self._open[key] = file  # at the end: the first one is that which was used longest ago
-            file.take(part)
+            self.write_part(key, part)
+
+    def write_part(self, key: tuple[str, int], rows: "pa.RecordBatch") -> None:
+        """Rows of one topic and hour, without the topic."""
+        file = self._open.pop(key, None) or _File(self, *key)
+        self._open[key] = file  # at the end: the first one is that which was used longest ago
+        file.take(rows)
         while len(self._open) > FILES_MAX:
             self._close(next(iter(self._open)))
         while sum(file.held for file in self._open.values()) > HELD_SIZE:
@@ -127,7 +138,8 @@ class PartitionedFiles:
             file.abandon()
         self._open.clear()
 
-    def writer(self, name: str) -> tuple[Any, Any]:
+    def writer(self, name: str, footers: list[Any]) -> tuple[Any, Any]:
+        """An output, and what writes rows to it. The footer is added to `footers` at the end."""
         import pyarrow.parquet as pq
 
         sink = self._folder.output(name)
@@ -137,9 +149,10 @@ class PartitionedFiles:
             compression=self._compression,
             compression_level=self._level,
             use_dictionary=_REPEATED,
-            write_statistics=["queue_id", "queue_offset", "store_timestamp", "born_timestamp", "commit_log_offset"],
+            write_statistics=list(BOUNDED),
             store_schema=False,
             coerce_timestamps="us",
+            metadata_collector=footers,
         )
         return sink, writer
 
@@ -153,7 +166,8 @@ class _File:
     def __init__(self, owner: PartitionedFiles, topic: str, hour: int) -> None:
         self._name = owner.new_name()
         self._topic, self._hour = topic, hour
-        self._sink, self._writer = owner.writer(self._name)
+        self._footers: list[Any] = []
+        self._sink, self._writer = owner.writer(self._name, self._footers)
         self._batches: list[pa.RecordBatch] = []
         self._rows_held = 0
         self._rows = 0
@@ -179,7 +193,7 @@ class _File:
         self._writer.close()
         size = self._sink.tell()
         self._sink.close()
-        return StagedFile(self._name, self._topic, self._hour, self._rows, size)
+        return StagedFile(self._name, self._topic, self._hour, self._rows, size, bounds_of(self._footers[0]))
 
     def abandon(self) -> None:
         self._batches = []
@@ -187,6 +201,23 @@ class _File:
             with contextlib.suppress(Exception):  # a full disk, most of all
                 part.close()
         self._writer.is_open = False  # or it would try once more when it is collected
+
+
+def bounds_of(footer: "pq.FileMetaData") -> dict[str, tuple[int, int]]:
+    """By column. A column of which some row group says nothing has none."""
+    found: dict[str, tuple[int, int]] = {}
+    unknown: set[str] = set()
+    for group in (footer.row_group(number) for number in range(footer.num_row_groups)):
+        for column in (group.column(number) for number in range(group.num_columns)):
+            name, statistics = column.path_in_schema, column.statistics
+            if name not in BOUNDED:
+                continue
+            if statistics is None or not statistics.has_min_max:
+                unknown.add(name)
+                continue
+            low, high = found.get(name, (statistics.min_raw, statistics.max_raw))
+            found[name] = min(low, statistics.min_raw), max(high, statistics.max_raw)
+    return {name: bounds for name, bounds in found.items() if name not in unknown}
 
 
 def split(rows: "pa.RecordBatch") -> Iterator[tuple[tuple[str, int], "pa.RecordBatch"]]:

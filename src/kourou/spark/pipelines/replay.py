@@ -19,7 +19,7 @@ from urllib.parse import unquote
 from kourou.spark.errors import OptionError
 from kourou.spark.pipelines.choosing import Choice, stored_ms, text_of
 from kourou.spark.pipelines.folders import Folder, open_folder
-from kourou.spark.pipelines.lake import read_lake
+from kourou.spark.pipelines.lake import read_lake, reading
 from kourou.spark.pipelines.parquet_files import topic_folder
 from kourou.spark.pipelines.progress import BatchProgress
 from kourou.spark.pipelines.report import Chart, RunReport, Table, time_text
@@ -73,13 +73,14 @@ def replay(
         sink = {} if dry_run else sink_options(namesrv, options or {})
         if not dry_run:
             check_target(sink, topic)
-        frame = read_lake(run.spark, folder.url).where(_is_topic(source))
-        frame = chosen.apply(frame)
-        hours = [hour for hour in hours_of(folder, source) if is_within(hour, chosen)]
-        if dry_run:
-            _describe(run, frame)
-        else:
-            _send(run, frame, hours, topic, rate, sink)
+        with reading(folder.url):
+            frame = read_lake(run.spark, folder.url).where(_is_topic(source))
+            frame = chosen.apply(frame)
+            hours = [hour for hour in hours_of(folder, source) if is_within(hour, chosen)]
+            if dry_run:
+                _describe(run, frame)
+            else:
+                _send(run, frame, hours, topic, rate, sink)
     return run.report
 
 

@@ -1,0 +1,139 @@
+"""A lake with many small files -> the same lake with few; each message stays there exactly once.
+
+    compact("/data/lake")
+
+Tasks merge files of one topic and hour; a commit of the ledger replaces the old ones by the new one, hour by hour in
+one step. Runs that archive may go on meanwhile. What a reader may do meanwhile depends on the format: see `showing` for
+plain Parquet; with format delta nothing disturbs a reader, and the old files stay until `vacuum`.
+"""
+
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from kourou.spark.errors import OptionError
+from kourou.spark.pipelines.delta import DeltaFiles
+from kourou.spark.pipelines.folders import Folder, open_folder
+from kourou.spark.pipelines.lake import Lake, format_of
+from kourou.spark.pipelines.merging import TARGET_SIZE, Merge, Merged, MergeTask, plan
+from kourou.spark.pipelines.progress import BatchProgress
+from kourou.spark.pipelines.report import Cell, RunReport, Table
+from kourou.spark.pipelines.running import Run, Runner
+from kourou.spark.pipelines.showing import HIDDEN, place_of
+
+JOB: Final = "compact"
+LOCK: Final = f"{HIDDEN}/compact.lock"
+
+MERGES_PER_CORE: Final = 4
+"""How many files a commit makes for each task that runs at a time."""
+
+
+class Totals(msgspec.Struct):
+    """Of one topic."""
+
+    files: int = 0
+    bytes: int = 0
+    merged_files: int = 0
+    merged_bytes: int = 0
+
+
+def compact(
+    lake: str | Path,
+    *,
+    topics: str | None = None,
+    target_size: int = TARGET_SIZE,
+    vacuum_s: float | None = None,
+    runner: Runner | None = None,
+) -> RunReport:
+    """Merge files that are smaller than half of `target_size`, of these topics (names that commas separate) or of all.
+
+    With `vacuum_s`, files of a lake of format delta that were replaced longer ago than that are deleted; older versions
+    of the table can't be read then. Raises PipelineError.
+    """
+    with (runner or Runner()).run(JOB, lake=str(lake), topics=topics, target_size=target_size) as run:
+        folder = open_folder(lake)
+        if format_of(folder) is None:
+            raise OptionError(f"there is no lake at {folder.url}")
+        if target_size < 2:
+            raise OptionError(f"--target-size is a size in bytes, not {target_size}")
+        try:
+            with folder.lock(LOCK, wait=False), Lake(lake, JOB, folder) as opened:
+                _work(run, folder, opened, target_size, frozenset(topics.split(",") if topics else ()), vacuum_s)
+        except BlockingIOError:
+            raise OptionError(f"another run compacts {folder.url} at present") from None
+    return run.report
+
+
+def _work(
+    run: Run, folder: Folder, lake: Lake, target_size: int, topics: frozenset[str], vacuum_s: float | None
+) -> None:
+    merges = plan(lake.files.visible(), target_size, topics)
+    if vacuum_s is not None and not isinstance(lake.files, DeltaFiles):
+        raise OptionError(f"{folder.url} is a lake of format parquet, which keeps no files that were replaced")
+    totals: dict[str, Totals] = {}
+    if merges:
+        lake.files.check_replacing()
+        _merge(run, lake, merges, totals)
+    if vacuum_s is not None and isinstance(lake.files, DeltaFiles):
+        gone = lake.files.vacuum(timedelta(seconds=vacuum_s))
+        run.report.notes.append(f"{gone} files that were replaced before are deleted")
+    if totals:
+        rows: list[list[Cell]] = [
+            [topic, one.merged_files, one.files, one.merged_bytes, one.bytes] for topic, one in sorted(totals.items())
+        ]
+        head = ["topic", "small files", "merged into", "bytes before", "bytes after"]
+        run.report.tables.append(Table("Merged", head, rows))
+
+
+def _merge(run: Run, lake: Lake, merges: list[Merge], totals: dict[str, Totals]) -> None:
+    context = run.spark.sparkContext
+    share = max(context.defaultParallelism, 1) * MERGES_PER_CORE
+    job = MergeTask(lake.url, lake.staged)
+    while merges and not run.is_stopping:
+        began = time.monotonic()
+        here, merges = merges[:share], merges[share:]
+        found = context.parallelize(here, len(here)).map(job).collect()
+        results = [one for one in found if one is not None]
+        run.report.skip("files that were replaced or deleted meanwhile", sum(map(_count, here)) - _count(*results))
+        try:
+            done = replace(lake, results)
+        except BlockingIOError:
+            run.report.skip("files that a replay reads at present: compact them later", _count(*results))
+            run.report.notes.append("a replay reads this lake: what it may need was not replaced")
+            return
+        run.report.skip("files that were replaced or deleted meanwhile", _count(*results) - _count(*done))
+        _tell(run, done, totals, time.monotonic() - began)
+
+
+def replace(lake: Lake, results: list[Merged]) -> list[Merged]:
+    """Show merged files in place of those that they are made of. Which?"""
+    commit = lake.replace((one.file, one.paths) for one in results)
+    shown = {file.staged for file in commit.files} if commit is not None else set()
+    return [one for one in results if one.file.name in shown]
+
+
+def _tell(run: Run, done: list[Merged], totals: dict[str, Totals], seconds: float) -> None:
+    for one in done:
+        here = totals.setdefault(place_of(one.paths[0]).topic, Totals())
+        here.files += 1
+        here.bytes += one.file.bytes
+        here.merged_files += len(one.paths)
+        here.merged_bytes += one.bytes
+    rows = sum(one.file.rows for one in done)
+    run.report.written.bytes += sum(one.file.bytes for one in done)
+    run.batch(
+        BatchProgress(
+            batch=run.report.batches,
+            rows=rows,
+            bytes=sum(one.bytes for one in done),
+            written=rows,
+            seconds=seconds,
+        )
+    )
+
+
+def _count(*merges: Merge | Merged) -> int:
+    return sum(len(one.paths) for one in merges)

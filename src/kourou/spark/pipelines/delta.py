@@ -1,0 +1,257 @@
+"""Lakes in Delta's format: Delta's log says which files count, so that all of a batch becomes visible in one step.
+
+The ledger decides, as in every lake, what is archived; Delta's log is how its commits are shown. An entry of the log
+carries the number of the commit (Delta's transaction identifier, of the application "kourou"), so that each commit is
+entered exactly once, whoever enters it. Other engines may compact or delete rows meanwhile: Delta's own rules settle
+such conflicts.
+
+Written by delta-rs (the package deltalake, extra `delta`), without Spark. It does not flush what it writes: that is
+done here, before the next commit can be written, and a file of the log that a power cut has cut short is removed when
+the lake is opened. The ledger has the commit that was in it."""
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
+
+from kourou.spark.columns import COLUMNS, arrow_schema
+from kourou.spark.errors import OptionError, SparkError
+from kourou.spark.pipelines.folders import Folder
+from kourou.spark.pipelines.ledger import Commit, CommittedFile
+from kourou.spark.pipelines.showing import LakeFile, place_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+APPLICATION: Final = "kourou"
+PARTITIONED: Final = ["topic", "date", "hour"]
+TRIES_MAX: Final = 10
+"""How often a commit is entered again because another engine changed the same files."""
+
+DELTA_LOG: Final = "_delta_log"
+LAST_CHECKPOINT: Final = "_last_checkpoint"
+
+_ENTRY: Final = re.compile(r"\d{20}\.json")
+_TIMES: Final = ("store_timestamp", "born_timestamp")
+
+
+def delta_schema() -> "pa.Schema":
+    import pyarrow as pa
+
+    return arrow_schema(COLUMNS).append(pa.field("date", pa.date32())).append(pa.field("hour", pa.int32()))
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    """Errors of delta-rs as ours."""
+    from deltalake.exceptions import CommitFailedError, DeltaError
+
+    try:
+        yield
+    except CommitFailedError:
+        raise
+    except DeltaError as error:
+        raise SparkError(f"{what}: {error}") from None
+
+
+class DeltaLog:
+    """The log of one table. Reads it again before each step."""
+
+    def __init__(self, url: str) -> None:
+        """Raises OptionError if the package is missing."""
+        try:
+            import deltalake  # noqa: F401
+        except ImportError:
+            raise OptionError("format delta needs the package deltalake: pip install 'kourou[delta]'") from None
+        self._url = url
+        self._table: DeltaTable | None = None
+
+    def create(self) -> None:
+        """Unless it is there."""
+        from deltalake import DeltaTable
+
+        with _told(f"{self._url}: Delta's log can't be made"):
+            if not DeltaTable.is_deltatable(self._url):
+                DeltaTable.create(self._url, schema=delta_schema(), partition_by=PARTITIONED, mode="ignore")
+
+    def number(self) -> int:
+        """The newest commit that is entered; 0 if none is."""
+        with _told(f"{self._url}: Delta's log can't be read"):
+            return self._fresh().transaction_version(APPLICATION) or 0
+
+    def paths(self, version: int | datetime | None = None) -> list[str]:
+        """The files that count, now or at some version or time. Raises OptionError."""
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+
+        try:
+            table = DeltaTable(self._url)
+            if version is not None:
+                table.load_as_version(version)
+        except DeltaError as error:
+            raise OptionError(f"{self._url} has no version {version}: {error}") from None
+        return [path for path, _ in _files(table)]
+
+    def files(self) -> list[LakeFile]:
+        with _told(f"{self._url}: Delta's log can't be read"):
+            return [LakeFile(path, size) for path, size in _files(self._fresh())]
+
+    def enter(self, number: int, files: list[CommittedFile]) -> None:
+        """Make files count, and those that they replace not. One step; nothing if it was done.
+
+        Raises SparkError, if other engines keep changing the same files.
+        """
+        from deltalake.exceptions import CommitFailedError
+
+        for tried in range(TRIES_MAX):
+            try:
+                with _told(f"{self._url}: commit {number} can't be entered in Delta's log"):
+                    if self.number() < number:
+                        self._enter(number, files)
+            except CommitFailedError as error:
+                if tried + 1 == TRIES_MAX:
+                    raise SparkError(f"{self._url}: commit {number} can't be entered in Delta's log: {error}") from None
+            else:
+                return
+
+    def _enter(self, number: int, files: list[CommittedFile]) -> None:
+        from deltalake import CommitProperties
+        from deltalake.transaction import AddAction, RemoveAction, Transaction
+
+        table = self._fresh()
+        counting = dict(_files(table)) if any(file.replaces for file in files) else {}
+        now_ms = int(datetime.now(UTC).timestamp() * 1000)
+        actions: list[AddAction | RemoveAction] = []
+        for file in files:
+            if any(path not in counting for path in file.replaces):
+                continue  # somebody else has replaced or deleted these
+            place = place_of(file.path)
+            values: dict[str, str | None] = {"topic": place.topic, "date": place.date, "hour": str(place.hour)}
+            is_new = not file.replaces
+            actions.append(AddAction(file.path, file.bytes, values, now_ms, is_new, _statistics(file)))
+            actions.extend(RemoveAction(path, False, now_ms, counting[path], values) for path in file.replaces)
+        table.create_write_transaction(
+            actions,
+            mode="append",
+            schema=delta_schema(),
+            partition_by=PARTITIONED,
+            commit_properties=CommitProperties(
+                custom_metadata={"kourouCommit": str(number)},
+                app_transactions=[Transaction(APPLICATION, number)],
+            ),
+        )
+
+    def vacuum(self, keep: timedelta) -> int:
+        """Delete files that have not counted for so long. How many?"""
+        hours = max(int(keep.total_seconds() // 3600), 0)
+        with _told(f"{self._url}: files that are replaced can't be deleted"):
+            return len(self._fresh().vacuum(hours, dry_run=False, enforce_retention_duration=False))
+
+    def _fresh(self) -> "DeltaTable":
+        from deltalake import DeltaTable
+
+        if self._table is None:
+            self._table = DeltaTable(self._url)
+        else:
+            self._table.update_incremental()
+        return self._table
+
+
+def _files(table: "DeltaTable") -> Iterator[tuple[str, int]]:
+    actions = table.get_add_actions()
+    for path, size in zip(actions["path"].to_pylist(), actions["size_bytes"].to_pylist(), strict=True):
+        yield unquote(str(path)), int(size)
+
+
+def _is_json(data: bytes) -> bool:
+    """One value a line, at least one, all of them whole?"""
+    try:
+        return bool([json.loads(line) for line in data.splitlines()])
+    except ValueError:
+        return False
+
+
+def _statistics(file: CommittedFile) -> str:
+    """What Delta's readers skip files by. Times are in milliseconds there, so bounds are widened."""
+    least: dict[str, int | str] = {}
+    greatest: dict[str, int | str] = {}
+    for name, (low, high) in file.bounds.items():
+        is_time = name in _TIMES
+        try:
+            least[name] = _time(low // 1000) if is_time else low
+            greatest[name] = _time(high // 1000 + 1) if is_time else high
+        except (OverflowError, ValueError, OSError):  # a time that no calendar has
+            least.pop(name, None)
+    return json.dumps({"numRecords": file.rows, "minValues": least, "maxValues": greatest, "nullCount": {}})
+
+
+def _time(ms: int) -> str:
+    return datetime.fromtimestamp(ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S") + f".{ms % 1000:03d}Z"
+
+
+class DeltaFiles:
+    """The files that Delta's log names."""
+
+    def __init__(self, folder: Folder, log: DeltaLog) -> None:
+        self._folder = folder
+        self._log = log
+
+    def prepare(self) -> None:
+        """Under the ledger's lock."""
+        self._repair()
+        self._log.create()
+        self._sync()
+
+    def _repair(self) -> None:
+        """Remove what a power cut has cut short, of the newest files of Delta's log."""
+        names = self._folder.names(DELTA_LOG)
+        for name in [name for name in names if _ENTRY.fullmatch(name)][-1:]:
+            if not _is_json(self._folder.read(f"{DELTA_LOG}/{name}")):
+                self._folder.remove(f"{DELTA_LOG}/{name}")
+        checkpoints = [name for name in names if name.endswith(".checkpoint.parquet")]
+        for name in [name for name in checkpoints[-1:] if not self._is_parquet(f"{DELTA_LOG}/{name}")]:
+            self._folder.remove(f"{DELTA_LOG}/{LAST_CHECKPOINT}")
+            self._folder.remove(f"{DELTA_LOG}/{name}")
+        last = f"{DELTA_LOG}/{LAST_CHECKPOINT}"
+        if self._folder.exists(last) and not _is_json(self._folder.read(last)):
+            self._folder.remove(last)
+
+    def _is_parquet(self, name: str) -> bool:
+        with self._folder.input(name) as file:
+            file.seek(max(self._folder.size(name) - 4, 0))
+            return bool(file.read(4) == b"PAR1")
+
+    def _sync(self) -> None:
+        names = self._folder.names(DELTA_LOG)
+        entries = [name for name in names if _ENTRY.fullmatch(name)][-2:]
+        checkpoints = [name for name in names if name.endswith(".checkpoint.parquet")][-1:]
+        for name in (*checkpoints, *entries, LAST_CHECKPOINT):
+            self._folder.sync(f"{DELTA_LOG}/{name}")
+
+    def show(self, commit: Commit) -> None:
+        if not commit.files or self._log.number() >= commit.number:
+            return
+        for file in commit.files:
+            if self._folder.exists(file.staged):
+                self._folder.move(file.staged, file.path)
+        self._log.enter(commit.number, commit.files)
+        self._sync()
+
+    def visible(self) -> Iterator[LakeFile]:
+        yield from sorted(self._log.files(), key=lambda file: file.path)
+
+    def are_visible(self, paths: list[str]) -> bool:
+        return {file.path for file in self._log.files()} >= set(paths)
+
+    def replacing(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def check_replacing(self) -> None:
+        pass
+
+    def vacuum(self, keep: timedelta) -> int:
+        return self._log.vacuum(keep)
