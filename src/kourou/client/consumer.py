@@ -19,16 +19,20 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import datetime
 from typing import Final, Self
 
 from kourou.client import naming
-from kourou.client.assigned import Assigned
-from kourou.client.delivery import Delivery, delivered_topic
+from kourou.client.assigned import Assigned, visible
+from kourou.client.delivery import SETTLED, Delivery, Settler, Settling, delivered_topic
 from kourou.client.errors import ClosedError, NoBrokerError, NoRouteError
+from kourou.client.events import call_queues
 from kourou.client.filters import SQL, subscription
 from kourou.client.identity import DEFAULT_INSTANCE, client_id as make_client_id
+from kourou.client.looping import Loop
 from kourou.client.offsets import BrokerOffsets, FileOffsets, OffsetStore, offset_path
+from kourou.client.places import max_offset, search_offset
 from kourou.client.pulling import Pull, Pulled, PullStatus, pull
 from kourou.client.rebalancing import Rebalancer
 from kourou.client.retrying import give_back
@@ -40,8 +44,8 @@ from kourou.protocol.bodies import CheckClientRequestBody, ConsumerData, Subscri
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command
 from kourou.protocol.errors import KourouError, ProtocolError, RefusedError, SubscriptionError
-from kourou.protocol.headers import GetMaxOffset, OffsetAnswer, SearchOffset
 from kourou.protocol.message import MessageQueue
+from kourou.protocol.record import StoredMessage
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +57,7 @@ LOCK_INTERVAL_S: Final = 20.0
 EXPIRED_LEVEL: Final = 3
 EXPIRED_AT_ONCE: Final = 16
 
-_WHERE: Final = {
+_WHERE: Final[dict[object, str]] = {
     "last": "CONSUME_FROM_LAST_OFFSET",
     "first": "CONSUME_FROM_FIRST_OFFSET",
     "timestamp": "CONSUME_FROM_TIMESTAMP",
@@ -82,8 +86,6 @@ class Consumer:
         settings: ConsumerSettings,
     ) -> None:
         naming.check_group(group)
-        if settings.start not in _WHERE:
-            raise ValueError(f"start is one of {', '.join(_WHERE)}; not {settings.start!r}")
         for topic in topics:
             naming.check_topic(topic)
         self.session = session
@@ -108,6 +110,10 @@ class Consumer:
         self._tasks: list[asyncio.Task[None]] = []
         self._starting: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
+        self._giving_back: set[asyncio.Task[None]] = set()
+        self._loops = 0  # that own this consumer: see looping.py
+        self._is_owned = False
+        self.on_closed: Callable[[], object] | None = None
         self._state = "new"
 
     def _make_offsets(self) -> OffsetStore:
@@ -121,10 +127,14 @@ class Consumer:
     # ── Life ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def start(self) -> None:
-        """Join the group. Called by itself on first use.
+        """Join the group. Called by itself on first use; whoever calls it also calls `close`.
 
         Raises GroupInUseError, NoNameServerError, SubscriptionParseFailedError (an SQL filter that makes no sense).
         """
+        self._is_owned = False
+        await self._begin()
+
+    async def _begin(self) -> None:
         if self._state == "closed":
             raise ClosedError(f"the consumer of group {self.group!r} is closed")
         if self._starting is None:
@@ -132,6 +142,9 @@ class Consumer:
         await asyncio.shield(self._starting)
 
     async def _start(self) -> None:
+        before = self.session.members.get(self.group)
+        if isinstance(before, Consumer) and before.is_ending:
+            await before.close()
         self.session.join(self)
         try:
             await self._find_topics()
@@ -187,7 +200,19 @@ class Consumer:
             self._closing = asyncio.create_task(self._close())
         await asyncio.shield(self._closing)
 
+    @property
+    def is_ending(self) -> bool:
+        """It is closed, or about to be."""
+        return self._closing is not None
+
     async def _close(self) -> None:
+        try:
+            await self._leave()
+        finally:
+            if self.on_closed is not None:
+                self.on_closed()
+
+    async def _leave(self) -> None:
         if self._starting is not None and not self._starting.done():
             self._starting.cancel()
             await asyncio.gather(self._starting, return_exceptions=True)
@@ -203,6 +228,9 @@ class Consumer:
                 assigned.puller.cancel()
         self._ready.clear()
         await self._wait_settled(self.settings.settle_timeout)
+        await call_queues(self.settings.on_revoked, self.assignment, self.settings.settle_timeout)
+        if self._giving_back:
+            await asyncio.wait(self._giving_back, timeout=self.settings.settle_timeout)
         await self.offsets.persist()
         await self._rebalancer.unlock(list(self.queues.values()))
         for assigned in self.queues.values():
@@ -228,8 +256,29 @@ class Consumer:
 
     # ── Taking messages ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def __aiter__(self) -> Self:
-        return self
+    def __aiter__(self) -> AsyncIterator[Delivery]:
+        """The messages. A consumer that its loop started leaves the group with it, however the loop ends."""
+        self.check_open()
+        return Loop(self, self, asyncio.get_running_loop())
+
+    def check_open(self) -> None:
+        """Raises ClosedError."""
+        if self._state == "closed" or self._closing is not None:
+            raise ClosedError(
+                f"the consumer of group {self.group!r} is closed, as its loop is over: call consume again, "
+                "or put several loops into one `async with`"
+            )
+
+    def enter_loop(self) -> None:
+        if self._starting is None:
+            self._is_owned = True
+        self._loops += 1
+
+    def leave_loop(self) -> None:
+        """A loop is over. The last of those that own the consumer closes it."""
+        self._loops -= 1
+        if self._is_owned and not self._loops and self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._close(), name=f"close {self.group}")
 
     async def __anext__(self) -> Delivery:
         while True:
@@ -240,7 +289,7 @@ class Consumer:
             if self._state == "closed":
                 raise StopAsyncIteration
             if self._state == "new":
-                await self.start()
+                await self._begin()
             else:
                 await self._wait_ready()
 
@@ -305,9 +354,9 @@ class Consumer:
         self._ready.extend(deliveries)
         self._wake(len(deliveries))
 
-    def offer_alone(self, delivery: Delivery) -> None:
+    def offer_alone(self, record: StoredMessage, queue: MessageQueue, topic: str, settler: Settler) -> None:
         """A message that comes from no queue: an admin wants to see what becomes of it."""
-        self._offer([delivery])
+        self._offer([self._delivery(record, queue, topic, settler, None)])
 
     # ── Settling messages ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -327,20 +376,26 @@ class Consumer:
                 self._offer_next(assigned)
         assigned.changed()
 
-    async def failed(self, delivery: Delivery, delay_level: int) -> None:
+    def failed(self, delivery: Delivery, delay_level: int) -> Settling:
         assigned = delivery.source
         assert isinstance(assigned, Assigned)
         self._count(delivery, ok=False)
         if assigned.dropped:
             assigned.in_hand.pop(delivery.queue_offset, None)
             assigned.changed()
-        elif self.settings.orderly:
-            await self._failed_orderly(assigned, delivery, delay_level)
+            return SETTLED
+        if self.settings.orderly:
+            work = self._failed_orderly(assigned, delivery, delay_level)
         elif self.settings.broadcast:
             log.warning("message dropped: broadcast messages are not tried again id=%s", delivery.message_id)
             self._settle(assigned, delivery)
+            return SETTLED
         else:
-            await self._failed_concurrently(assigned, delivery, delay_level)
+            work = self._failed_concurrently(assigned, delivery, delay_level)
+        task = self.session.spawn(work, f"give back {delivery.message_id}")
+        self._giving_back.add(task)
+        task.add_done_callback(self._giving_back.discard)
+        return Settling(task)
 
     async def _failed_concurrently(self, assigned: Assigned, delivery: Delivery, delay_level: int) -> None:
         try:
@@ -513,6 +568,8 @@ class Consumer:
                 assigned.next_offset,
                 pulled.next_offset,
             )
+            if pulled.next_offset <= assigned.next_offset:
+                await asyncio.sleep(PULL_ERROR_PAUSE_S)  # it may do so again and again
             assigned.puller = None  # this is it: it ends by itself, and another one begins
             await self._rebalancer.restart(assigned.queue, pulled.next_offset)
             return
@@ -532,7 +589,7 @@ class Consumer:
         topic = unwrap(queue.topic)
         is_retry = queue.topic.startswith(naming.RETRY_PREFIX)
         deliveries = [
-            Delivery(record, queue, unwrap(delivered_topic(record)) if is_retry else topic, self, assigned)
+            self._delivery(record, queue, unwrap(delivered_topic(record)) if is_retry else topic, self, assigned)
             for record in pulled.records
         ]
         if wanted.tags_set:
@@ -547,6 +604,11 @@ class Consumer:
         else:
             self._offer(deliveries)
         return True
+
+    def _delivery(
+        self, record: StoredMessage, queue: MessageQueue, topic: str, settler: Settler, assigned: Assigned | None
+    ) -> Delivery:
+        return Delivery(record, queue, topic, settler, assigned, self.session.settings.max_body)
 
     async def _after_pull_error(self, assigned: Assigned, error: Exception) -> None:
         """Waits as long as the error asks for, and repairs what can be."""
@@ -569,13 +631,13 @@ class Consumer:
         stored = await self.offsets.read(queue)
         if stored is not None and stored >= 0:
             return stored
-        is_retry = queue.topic.startswith(naming.RETRY_PREFIX)
-        if self.settings.start == "first" or (self.settings.start == "last" and is_retry):
+        is_retry, start = queue.topic.startswith(naming.RETRY_PREFIX), self.settings.start
+        if start == "first" or (start == "last" and is_retry):
             return 0
-        if self.settings.start == "last" or is_retry:
+        if start == "last" or is_retry:
             return await max_offset(self.session, queue)
-        at = time.time() - 30 * 60 if self.settings.start_at is None else self.settings.start_at
-        return await search_offset(self.session, queue, round(at * 1000))
+        at = start.timestamp() if isinstance(start, datetime) else self.settings.start_at
+        return await search_offset(self.session, queue, round((time.time() - 30 * 60 if at is None else at) * 1000))
 
     # ── What the session asks of a member ─────────────────────────────────────────────────────────────────────────
 
@@ -584,7 +646,7 @@ class Consumer:
             group_name=self.group,
             consume_type=self.kind,
             message_model="BROADCASTING" if self.settings.broadcast else "CLUSTERING",
-            consume_from_where=_WHERE[self.settings.start],
+            consume_from_where=_WHERE.get(self.settings.start, _WHERE["timestamp"]),
             subscription_data_set=list(self.subscriptions.values()),
         )
 
@@ -606,15 +668,14 @@ class Consumer:
     @property
     def assignment(self) -> list[MessageQueue]:
         """The queues that this member has at present."""
-        return sorted(queue for queue in self.queues if not queue.topic.startswith(naming.RETRY_PREFIX))
+        return visible(self.queues)
 
     async def subscribe(self, topic: str, tags: str | None = None, sql: str | None = None) -> None:
         """Consume one more topic, or filter one otherwise. All members of the group must do the same."""
         naming.check_topic(topic)
         wrapped = self.session.wrap(topic)
         self.subscriptions[wrapped] = subscription(wrapped, tags, sql)
-        for queue in [queue for queue in self.queues if queue.topic == wrapped]:
-            await self._rebalancer.drop(queue)
+        await self._rebalancer.give_up([queue for queue in self.queues if queue.topic == wrapped])
         if self._state == "running":
             await self._find_topics()
             await self.session.heartbeat()
@@ -624,13 +685,12 @@ class Consumer:
         """Consume a topic no longer."""
         wrapped = self.session.wrap(topic)
         self.subscriptions.pop(wrapped, None)
-        for queue in [queue for queue in self.queues if queue.topic == wrapped]:
-            await self._rebalancer.drop(queue)
+        await self._rebalancer.give_up([queue for queue in self.queues if queue.topic == wrapped])
         await self.session.heartbeat()
 
     async def drop(self, queue: MessageQueue) -> None:
         """Give a queue up; its committed offset is stored first."""
-        await self._rebalancer.drop(queue)
+        await self._rebalancer.give_up([queue])
 
     def pause(self) -> None:
         """Pull no more messages for now; those that are here may be taken."""
@@ -652,30 +712,4 @@ class Consumer:
             await self._rebalancer.restart(queue, offset)
 
 
-async def max_offset(session: Session, queue: MessageQueue) -> int:
-    """The offset that the next message of the queue will have. Raises KourouError."""
-    return await _offset(
-        session, queue, RequestCode.GET_MAX_OFFSET, GetMaxOffset(topic=queue.topic, queue_id=queue.queue_id).encode()
-    )
-
-
-async def min_offset(session: Session, queue: MessageQueue) -> int:
-    """The offset of the first message that the queue still has. Raises KourouError."""
-    ext = {"topic": queue.topic, "queueId": str(queue.queue_id)}
-    return await _offset(session, queue, RequestCode.GET_MIN_OFFSET, ext)
-
-
-async def search_offset(session: Session, queue: MessageQueue, time_ms: int) -> int:
-    """The offset of the first message that was stored at this time or later. Raises KourouError."""
-    header = SearchOffset(topic=queue.topic, queue_id=queue.queue_id, timestamp=time_ms)
-    return await _offset(session, queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header.encode())
-
-
-async def _offset(session: Session, queue: MessageQueue, code: RequestCode, ext: dict[str, str]) -> int:
-    address, _ = session.routes.member(queue.broker_name)
-    command = Command(code, ext={**ext, "bname": queue.broker_name})
-    answer = await session.pool.ask(address, command, session.settings.request_timeout)
-    return OffsetAnswer.decode(answer.ext).offset
-
-
-__all__ = ["Consumer", "max_offset", "min_offset", "search_offset"]
+__all__ = ["Consumer"]

@@ -74,6 +74,8 @@ def check_group(group: str) -> None:
 
 
 def _check(what: str, name: str) -> None:
+    if not isinstance(name, str):
+        raise InvalidNameError(f"the name of a {what} is text, not {type(name).__name__}")
     if not name or not name.strip():
         raise InvalidNameError(f"a {what} needs a name")
     if not is_allowed(name):
