@@ -49,6 +49,7 @@ from kourou.client.metrics import ClientMetrics
 from kourou.client.producer import Selector
 from kourou.client.serializing import SendManyOptions, SendOptions
 from kourou.client.transactions import Checker
+from kourou.protocol.record import StoredMessage
 from kourou.sync_admin import Admin
 
 T = TypeVar("T")
@@ -244,6 +245,31 @@ class Delivery:
         return self._inner.flag
 
     @property
+    def sys_flag(self) -> int:
+        return self._inner.sys_flag
+
+    @property
+    def physical_offset(self) -> int:
+        return self._inner.physical_offset
+
+    @property
+    def born_host(self) -> str:
+        return self._inner.born_host
+
+    @property
+    def store_host(self) -> str:
+        return self._inner.store_host
+
+    @property
+    def transaction_id(self) -> str | None:
+        return self._inner.transaction_id
+
+    @property
+    def record(self) -> StoredMessage:
+        """As it is stored."""
+        return self._inner.record
+
+    @property
     def settled(self) -> bool:
         return self._inner.settled
 
@@ -426,61 +452,42 @@ class Listening:
         self.close()
 
 
-class LitePullConsumer:
+class LitePullConsumer(_Consumer[Delivery]):
     """A consumer that is polled: see `kourou.client.LitePullConsumer`."""
 
     def __init__(self, inner: AsyncLitePullConsumer, loop: Loop) -> None:
-        self._inner = inner
-        self._loop = loop
-
-    def subscribe(self, topic: str, tags: str | None = None, sql: str | None = None) -> None:
-        self._loop.run(self._inner.subscribe(topic, tags, sql))
+        super().__init__(inner, loop, Delivery)
+        self._lite = inner
 
     def assign(self, queues: Iterable[MessageQueue], *, tags: str | None = None) -> None:
-        self._loop.run(self._inner.assign(queues, tags=tags))
-
-    @property
-    def assignment(self) -> list[MessageQueue]:
-        return self._loop.call(lambda: self._inner.assignment)
+        self._loop.run(self._lite.assign(queues, tags=tags))
 
     def topic_queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        return self._loop.run(self._inner.topic_queues(topic))
+        return self._loop.run(self._lite.topic_queues(topic))
 
     def poll(self, timeout: float = 5.0, *, count: int = 10) -> list[Delivery]:
-        return [Delivery(found, self._loop) for found in self._loop.run(self._inner.poll(timeout, count=count))]
-
-    def commit(self) -> None:
-        self._loop.run(self._inner.commit())
+        return [Delivery(found, self._loop) for found in self._loop.run(self._lite.poll(timeout, count=count))]
 
     def committed(self, queue: MessageQueue) -> int | None:
-        return self._loop.run(self._inner.committed(queue))
+        return self._loop.run(self._lite.committed(queue))
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        self._loop.run(self._inner.seek(queue, offset))
+        self._loop.run(self._lite.seek(queue, offset))
 
     def seek_to_begin(self, queue: MessageQueue) -> None:
-        self._loop.run(self._inner.seek_to_begin(queue))
+        self._loop.run(self._lite.seek_to_begin(queue))
 
     def seek_to_end(self, queue: MessageQueue) -> None:
-        self._loop.run(self._inner.seek_to_end(queue))
+        self._loop.run(self._lite.seek_to_end(queue))
 
     def offset_for_time(self, queue: MessageQueue, when: datetime | float) -> int:
-        return self._loop.run(self._inner.offset_for_time(queue, when))
+        return self._loop.run(self._lite.offset_for_time(queue, when))
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        self._loop.call(lambda: self._inner.pause(queues))
+        self._loop.call(lambda: self._lite.pause(queues))
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        self._loop.call(lambda: self._inner.resume(queues))
-
-    def close(self) -> None:
-        self._loop.run(self._inner.close())
-
-    def __enter__(self) -> "LitePullConsumer":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
+        self._loop.call(lambda: self._lite.resume(queues))
 
 
 class PullConsumer:
@@ -519,6 +526,15 @@ class PullConsumer:
 
     def commit(self, queue: MessageQueue, offset: int) -> None:
         self._loop.run(self._inner.commit(queue, offset))
+
+    def close(self) -> None:
+        self._loop.run(self._inner.close())
+
+    def __enter__(self) -> "PullConsumer":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
 
 class Transaction:

@@ -212,9 +212,9 @@ async def test_all_ways_to_settle_are_of_one_kind(settle: Callable[[Delivery], S
     message = delivery(settler)
     waiting = settle(message)
     assert message.settled and settler.told == told
-    assert await waiting is None
+    await waiting
     assert settler.told in (told, [*told, "broker"])
-    assert await waiting is None
+    await waiting
 
 
 @pytest.mark.parametrize(("error", "told"), [(None, ["acked"]), (RetryLater(5), [5]), (DeadLetter(), [-1])], ids=str)
