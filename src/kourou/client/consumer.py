@@ -231,7 +231,7 @@ class Consumer:
         await call_queues(self.settings.on_revoked, self.assignment, self.settings.settle_timeout)
         if self._giving_back:
             await asyncio.wait(self._giving_back, timeout=self.settings.settle_timeout)
-        await self.offsets.persist()
+        await self.offsets.persist(confirmed=True)
         await self._rebalancer.unlock(list(self.queues.values()))
         for assigned in self.queues.values():
             assigned.drop()

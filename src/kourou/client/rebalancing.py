@@ -148,24 +148,20 @@ class Rebalancer:
                 consumer.begin_pulling(assigned)
 
     async def give_up(self, queues: "list[MessageQueue]") -> None:
-        """Gives queues up. Users are told before, so that they may settle what they have."""
+        """Gives queues up. Users are told before, so that they may settle what they have; then offsets are stored."""
         consumer = self._consumer
         ours = [queue for queue in queues if queue in consumer.queues]
         await call_queues(consumer.settings.on_revoked, visible(ours), consumer.settings.settle_timeout)
-        for queue in ours:
-            await self._drop(queue)
-
-    async def _drop(self, queue: MessageQueue) -> None:
-        """Gives a queue up. Its committed offset is stored first; then others may have it."""
-        consumer = self._consumer
-        assigned = consumer.queues.pop(queue, None)
-        if assigned is None:
-            return
-        assigned.drop()
-        await consumer.offsets.persist({queue})
-        consumer.offsets.forget(queue)
-        if consumer.settings.orderly and not consumer.settings.broadcast:
-            self._session.spawn(self._unlock_when_idle(assigned), f"unlock {queue}")
+        dropped = [assigned for queue in ours if (assigned := consumer.queues.pop(queue, None)) is not None]
+        for assigned in dropped:
+            assigned.drop()
+        gone = {assigned.queue for assigned in dropped}
+        await consumer.offsets.persist(gone, confirmed=True)  # first; then others may have them
+        for assigned in dropped:
+            if assigned.queue not in consumer.queues:
+                consumer.offsets.forget(assigned.queue)
+            if consumer.settings.orderly and not consumer.settings.broadcast:
+                self._session.spawn(self._unlock_when_idle(assigned), f"unlock {assigned.queue}")
 
     async def restart(self, queue: MessageQueue, offset: int) -> None:
         """Goes on from another offset: what is held of the queue has no effect any more. Raises KourouError."""
