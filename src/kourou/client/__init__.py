@@ -9,18 +9,19 @@
 From the bottom, each module knowing only those before it:
 
     errors events naming signing identity settings   names and values
-    link pool                                    connections
-    nameservers routes                           where topics are
-    session                                      what all parts of a client share; heartbeats; what brokers ask
-    outgoing results gate faults producer        sending
-    transactions requesting tracing              more ways of it
-    filters held pulling delivery offsets places looping   the parts of consuming
-    balance assigned rebalancing retrying        sharing queues, giving messages back
-    consumer listening lite pull_consumer        consuming
-    serializing                                  values instead of bytes
-    answering                                    what admins ask consumers
-    admin                                        what admins ask brokers
-    client                                       all of it as one object
+    link pool                                        connections
+    nameservers routes                               where topics are
+    session                                          what all parts share; heartbeats; what brokers ask
+    outgoing results gate faults producer            sending
+    transactions requesting tracing                  more ways of it
+    filters held pulling delivery offsets places     the parts of consuming
+    balance assigned rebalancing retrying            sharing queues, giving messages back
+    fetching looping                                 pull loops, and the loops of users
+    consumer listening lite pull_consumer            consuming
+    serializing                                      values instead of bytes
+    answering                                        what admins ask consumers
+    admin                                            what admins ask brokers
+    client                                           all of it as one object
 """
 
 from kourou.client.balance import (

@@ -43,7 +43,7 @@ class LitePullConsumer(Consumer):
         self._given: list[Delivery] = []  # by the last poll
         self._last_commit = time.monotonic()
 
-    def _how(self, wanted: SubscriptionData) -> Pull:
+    def how(self, wanted: SubscriptionData) -> Pull:
         settings = self.settings
         return Pull(
             group=self.group,
@@ -77,8 +77,8 @@ class LitePullConsumer(Consumer):
             self.subscriptions[topic] = subscription(topic, tags)
             await self.session.routes.refresh(topic)
         await self.start()
-        await self._rebalancer.give_up(sorted(set(self.queues) - chosen))
-        await self._rebalancer.take_on(sorted(chosen - set(self.queues)))
+        await self.rebalancer.give_up(sorted(set(self.queues) - chosen))
+        await self.rebalancer.take_on(sorted(chosen - set(self.queues)))
 
     def _choose(self, mode: str) -> None:
         if self._mode not in ("", mode):

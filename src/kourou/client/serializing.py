@@ -149,7 +149,7 @@ class TypedConsumer(Consumer, Generic[T]):
         super().__init__(session, group, topics, settings)
         self._serializer = serializer
 
-    def _delivery(
+    def delivery(
         self, record: StoredMessage, queue: MessageQueue, topic: str, settler: Settler, assigned: Assigned | None
     ) -> Delivery:
         limit = self.session.settings.max_body

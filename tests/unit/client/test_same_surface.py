@@ -29,7 +29,7 @@ ASYNC_ALONE = {
     *("session", "transactions", "requests", "tracer", "producer", "listen_with", "source", "started"),
     *("acked", "failed", "take", "locked", "begin_pulling", "starting_offset", "heartbeat", "topics", "route_changed"),
     *("rebalance_soon", "offer_alone", "enter_loop", "leave_loop", "check_open", "is_ending", "has_retry_topic"),
-    *("kind", "group", "auto_commit", "leave_open"),
+    *("kind", "group", "offer", "offer_next", "delivery", "how", "auto_commit", "leave_open"),
 }
 
 
