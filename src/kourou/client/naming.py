@@ -56,9 +56,17 @@ def check_topic(topic: str) -> None:
         raise InvalidNameError(f"topic {topic[:40]!r}… has {len(topic)} characters; {limit} are allowed")
 
 
-@lru_cache(maxsize=4096)
 def check_sendable(topic: str) -> None:
     """Raises InvalidNameError for a topic that takes no messages from clients."""
+    try:
+        _check_sendable(topic)
+    except TypeError:  # of a list, say, which no cache takes
+        check_topic(topic)
+        raise
+
+
+@lru_cache(maxsize=4096)
+def _check_sendable(topic: str) -> None:
     check_topic(topic)
     if topic in NOT_FOR_SENDING:
         raise InvalidNameError(f"topic {topic!r} belongs to the broker: clients may not send to it")
