@@ -9,7 +9,7 @@ import asyncio
 import sys
 
 import kourou
-from kourou.client import Client, Delivery, RetryLater
+from kourou import Client, Delivery, RetryLater
 
 ORDERS = 100
 

@@ -15,7 +15,7 @@ async def main(address: str, topic: str, count: int | None) -> None:
         group = f"tail-{uuid.uuid4().hex[:8]}"
         seen = 0
         async for message in mq.consume(topic, group=group, start="first"):
-            message.ack()
+            await message.ack()
             print(message.queue_id, message.queue_offset, message.tag or "-", message.body.decode(errors="replace"))
             seen += 1
             if seen == count:

@@ -31,12 +31,24 @@ from kourou._version import __version__
 _backend.install()
 
 if TYPE_CHECKING:
-    from kourou.client import Client, Delivery, KourouError, Message, connect
+    from kourou.client import Client, DeadLetter, Delivery, KourouError, Message, RetryLater, connect
     from kourou.embedded import Embedded as embedded  # noqa: N813
 
-_LAZY = dict.fromkeys(("Client", "Delivery", "KourouError", "Message", "connect"), "kourou.client")
+_LAZY = dict.fromkeys(
+    ("Client", "DeadLetter", "Delivery", "KourouError", "Message", "RetryLater", "connect"), "kourou.client"
+)
 
-__all__ = ["Client", "Delivery", "KourouError", "Message", "__version__", "connect", "embedded"]
+__all__ = [
+    "Client",
+    "DeadLetter",
+    "Delivery",
+    "KourouError",
+    "Message",
+    "RetryLater",
+    "__version__",
+    "connect",
+    "embedded",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -11,13 +11,12 @@ several threads. Whatever is documented for `kourou.client` holds here.
 """
 
 import asyncio
-import inspect
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, Generic, Self, TypeVar, Unpack
 
 from kourou.client import (
     Batch,
@@ -25,6 +24,7 @@ from kourou.client import (
     ClientSettings,
     ClosedError,
     Consumer as AsyncConsumer,
+    ConsumerOptions,
     ConsumerSettings,
     Delivery as AsyncDelivery,
     LitePullConsumer as AsyncLitePullConsumer,
@@ -33,16 +33,24 @@ from kourou.client import (
     ProducerSettings,
     PullConsumer as AsyncPullConsumer,
     SendResult,
+    Serializer,
     TlsSettings,
+    Topic as AsyncTopic,
     Transaction as AsyncTransaction,
+    TypedConsumer as AsyncTypedConsumer,
+    TypedDelivery as AsyncTypedDelivery,
     connect as connect_async,
 )
 from kourou.client.client import Topics
 from kourou.client.delivery import settle_failure
+from kourou.client.events import ConnectionCallback
 from kourou.client.listening import Listening as AsyncListening
 from kourou.client.metrics import ClientMetrics
 from kourou.client.producer import Selector
+from kourou.client.serializing import SendManyOptions, SendOptions
 from kourou.client.transactions import Checker
+from kourou.protocol.record import StoredMessage
+from kourou.sync_admin import Admin
 
 T = TypeVar("T")
 
@@ -88,6 +96,24 @@ class Loop:
             future.cancel()
             raise
 
+    def wait(self, begin: Callable[[], Awaitable[T]]) -> T:
+        """What comes of an awaitable that is made in the loop's thread."""
+
+        async def work() -> T:
+            return await begin()
+
+        return self.run(work())
+
+    def finish(self, work: Coroutine[Any, Any, object]) -> None:
+        """Runs it to its end, if the loop still runs; waits for it, unless this is the loop's own thread."""
+        loop = self._loop
+        if loop is None or not loop.is_running():
+            work.close()
+        elif threading.current_thread() is self._thread:
+            asyncio.run_coroutine_threadsafe(work, loop)
+        else:
+            self.run(work)
+
     def call(self, function: Callable[[], T]) -> T:
         """What the function returns, called in the loop's thread."""
 
@@ -124,6 +150,8 @@ def connect(
     discovery_url: str | None = None,
     producer_group: str = "KOUROU_PRODUCER",
     producer: ProducerSettings | None = None,
+    max_body: int | None = None,
+    on_connection: ConnectionCallback | None = None,
     settings: ClientSettings | None = None,
 ) -> "Client":
     """As `kourou.connect`."""
@@ -140,6 +168,8 @@ def connect(
             discovery_url=discovery_url,
             producer_group=producer_group,
             producer=producer,
+            max_body=max_body,
+            on_connection=on_connection,
             settings=settings,
         )
     )
@@ -215,6 +245,31 @@ class Delivery:
         return self._inner.flag
 
     @property
+    def sys_flag(self) -> int:
+        return self._inner.sys_flag
+
+    @property
+    def physical_offset(self) -> int:
+        return self._inner.physical_offset
+
+    @property
+    def born_host(self) -> str:
+        return self._inner.born_host
+
+    @property
+    def store_host(self) -> str:
+        return self._inner.store_host
+
+    @property
+    def transaction_id(self) -> str | None:
+        return self._inner.transaction_id
+
+    @property
+    def record(self) -> StoredMessage:
+        """As it is stored."""
+        return self._inner.record
+
+    @property
     def settled(self) -> bool:
         return self._inner.settled
 
@@ -227,14 +282,17 @@ class Delivery:
         self._loop.call(self._inner.ack)
 
     def retry(self, delay_level: int = 0) -> None:
-        self._loop.run(self._inner.retry(delay_level))
+        self._loop.wait(lambda: self._inner.retry(delay_level))
 
     def dead_letter(self) -> None:
-        self._loop.run(self._inner.dead_letter())
+        self._loop.wait(self._inner.dead_letter)
 
-    def process(self) -> "Processing":
-        """`with message.process():` acks at the end; an exception means retry, and goes no further."""
-        return Processing(self, self._loop)
+    def process(self, *, suppress: bool = False) -> "Processing":
+        """`with message.process():` acks at the end; an exception means retry, and is raised again.
+
+        With `suppress` the exception is logged and goes no further.
+        """
+        return Processing(self, self._loop, suppress)
 
     def __repr__(self) -> str:
         return repr(self._inner)
@@ -243,9 +301,10 @@ class Delivery:
 class Processing:
     """See `Delivery.process`."""
 
-    def __init__(self, delivery: Delivery, loop: Loop) -> None:
+    def __init__(self, delivery: Delivery, loop: Loop, suppress: bool = False) -> None:
         self._delivery = delivery
         self._loop = loop
+        self._suppress = suppress
 
     def __enter__(self) -> Delivery:
         return self._delivery
@@ -256,33 +315,71 @@ class Processing:
             return False
         if not isinstance(error, Exception):
             return False
-        self._loop.run(settle_failure(self._delivery.inner, error))
-        return True
+        return self._loop.run(settle_failure(self._delivery.inner, error, suppress=self._suppress))
 
 
-class Consumer:
-    """A member of a group: iterate over it. See `kourou.client.Consumer`."""
+class TypedDelivery(Delivery, Generic[T]):
+    """A message whose body is a value: see `kourou.client.TypedDelivery`."""
 
-    def __init__(self, inner: AsyncConsumer, loop: Loop) -> None:
+    __slots__ = ()
+
+    @property
+    def value(self) -> T:
+        """The body, decoded. Raises BodyError when it can't be."""
+        inner: AsyncTypedDelivery[T] = self._inner  # type: ignore[assignment]
+        return inner.value
+
+
+D_co = TypeVar("D_co", bound=Delivery, covariant=True)
+
+
+class Messages(Iterator[D_co]):
+    """The iterator of one loop. When it is dropped, however the loop ended, its consumer leaves the group."""
+
+    def __init__(self, consumer: "_Consumer[D_co]", inner: AsyncConsumer, loop: Loop) -> None:
+        self._consumer = consumer
         self._inner = inner
         self._loop = loop
+        loop.call(inner.enter_loop)
+
+    def __next__(self) -> D_co:
+        return next(self._consumer)
+
+    def __del__(self) -> None:
+        self._loop.finish(self._left())
+
+    async def _left(self) -> None:
+        self._inner.leave_loop()
+        if self._inner.is_ending:
+            await self._inner.close()
+
+
+class _Consumer(Generic[D_co]):
+    """What consumers with and without values share."""
+
+    def __init__(self, inner: AsyncConsumer, loop: Loop, kind: Callable[[AsyncDelivery, Loop], D_co]) -> None:
+        self._inner = inner
+        self._loop = loop
+        self._kind = kind
 
     def start(self) -> None:
         self._loop.run(self._inner.start())
 
-    def __iter__(self) -> Iterator[Delivery]:
-        return self
+    def __iter__(self) -> Iterator[D_co]:
+        """The messages. A consumer that its loop started leaves the group with it, however the loop ends."""
+        self._loop.call(self._inner.check_open)
+        return Messages(self, self._inner, self._loop)
 
-    def __next__(self) -> Delivery:
+    def __next__(self) -> D_co:
         delivery = self._loop.run(self._inner.next())
         if delivery is None:
             raise StopIteration
-        return Delivery(delivery, self._loop)
+        return self._kind(delivery, self._loop)
 
-    def next(self, timeout: float | None = None) -> Delivery | None:
+    def next(self, timeout: float | None = None) -> D_co | None:
         """The next message, or None when there is none for `timeout` seconds."""
         delivery = self._loop.run(self._inner.next(timeout))
-        return None if delivery is None else Delivery(delivery, self._loop)
+        return None if delivery is None else self._kind(delivery, self._loop)
 
     @property
     def assignment(self) -> list[MessageQueue]:
@@ -306,12 +403,36 @@ class Consumer:
     def close(self) -> None:
         self._loop.run(self._inner.close())
 
-    def __enter__(self) -> "Consumer":
+    def drop(self, queue: MessageQueue) -> None:
+        self._loop.run(self._inner.drop(queue))
+
+    def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
+        self._loop.run(self._inner.reset(offsets))
+
+    @property
+    def is_running(self) -> bool:
+        return self._inner.is_running
+
+    def __enter__(self) -> Self:
         self.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+class Consumer(_Consumer[Delivery]):
+    """A member of a group: iterate over it. See `kourou.client.Consumer`."""
+
+    def __init__(self, inner: AsyncConsumer, loop: Loop) -> None:
+        super().__init__(inner, loop, Delivery)
+
+
+class TypedConsumer(_Consumer[TypedDelivery[T]], Generic[T]):
+    """A consumer whose messages have values. See `kourou.client.TypedConsumer`."""
+
+    def __init__(self, inner: AsyncTypedConsumer[T], loop: Loop) -> None:
+        super().__init__(inner, loop, TypedDelivery[T])
 
 
 class Listening:
@@ -331,61 +452,42 @@ class Listening:
         self.close()
 
 
-class LitePullConsumer:
+class LitePullConsumer(_Consumer[Delivery]):
     """A consumer that is polled: see `kourou.client.LitePullConsumer`."""
 
     def __init__(self, inner: AsyncLitePullConsumer, loop: Loop) -> None:
-        self._inner = inner
-        self._loop = loop
-
-    def subscribe(self, topic: str, tags: str | None = None, sql: str | None = None) -> None:
-        self._loop.run(self._inner.subscribe(topic, tags, sql))
+        super().__init__(inner, loop, Delivery)
+        self._lite = inner
 
     def assign(self, queues: Iterable[MessageQueue], *, tags: str | None = None) -> None:
-        self._loop.run(self._inner.assign(queues, tags=tags))
-
-    @property
-    def assignment(self) -> list[MessageQueue]:
-        return self._loop.call(lambda: self._inner.assignment)
+        self._loop.run(self._lite.assign(queues, tags=tags))
 
     def topic_queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        return self._loop.run(self._inner.topic_queues(topic))
+        return self._loop.run(self._lite.topic_queues(topic))
 
     def poll(self, timeout: float = 5.0, *, count: int = 10) -> list[Delivery]:
-        return [Delivery(found, self._loop) for found in self._loop.run(self._inner.poll(timeout, count=count))]
-
-    def commit(self) -> None:
-        self._loop.run(self._inner.commit())
+        return [Delivery(found, self._loop) for found in self._loop.run(self._lite.poll(timeout, count=count))]
 
     def committed(self, queue: MessageQueue) -> int | None:
-        return self._loop.run(self._inner.committed(queue))
+        return self._loop.run(self._lite.committed(queue))
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        self._loop.run(self._inner.seek(queue, offset))
+        self._loop.run(self._lite.seek(queue, offset))
 
     def seek_to_begin(self, queue: MessageQueue) -> None:
-        self._loop.run(self._inner.seek_to_begin(queue))
+        self._loop.run(self._lite.seek_to_begin(queue))
 
     def seek_to_end(self, queue: MessageQueue) -> None:
-        self._loop.run(self._inner.seek_to_end(queue))
+        self._loop.run(self._lite.seek_to_end(queue))
 
     def offset_for_time(self, queue: MessageQueue, when: datetime | float) -> int:
-        return self._loop.run(self._inner.offset_for_time(queue, when))
+        return self._loop.run(self._lite.offset_for_time(queue, when))
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        self._loop.call(lambda: self._inner.pause(queues))
+        self._loop.call(lambda: self._lite.pause(queues))
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        self._loop.call(lambda: self._inner.resume(queues))
-
-    def close(self) -> None:
-        self._loop.run(self._inner.close())
-
-    def __enter__(self) -> "LitePullConsumer":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
+        self._loop.call(lambda: self._lite.resume(queues))
 
 
 class PullConsumer:
@@ -425,6 +527,15 @@ class PullConsumer:
     def commit(self, queue: MessageQueue, offset: int) -> None:
         self._loop.run(self._inner.commit(queue, offset))
 
+    def close(self) -> None:
+        self._loop.run(self._inner.close())
+
+    def __enter__(self) -> "PullConsumer":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
 
 class Transaction:
     """`with mq.transaction(...) as tx`: commits on leaving, rolls back on an exception."""
@@ -446,7 +557,7 @@ class Transaction:
         *,
         tag: str | None = None,
         keys: str | Sequence[str] = (),
-        properties: dict[str, str] | None = None,
+        properties: Mapping[str, str] | None = None,
         ordering_key: str | None = None,
         topic: str | None = None,
         timeout: float | None = None,
@@ -470,24 +581,62 @@ class Transaction:
         self._loop.run(self._inner.rollback(reason))
 
 
-class _Waiting:
-    """Stands for an object whose methods are coroutines: calling one waits for its result."""
+class Topic(Generic[T]):
+    """A topic whose bodies are values: see `kourou.client.Topic`."""
 
-    def __init__(self, target: Callable[[], Any], loop: Loop) -> None:
-        self._target = target
+    def __init__(self, inner: AsyncTopic[T], loop: Loop) -> None:
+        self._inner = inner
         self._loop = loop
 
-    def __getattr__(self, name: str) -> Any:
-        return _Waiting(lambda: getattr(self._target(), name), self._loop)
+    @property
+    def name(self) -> str:
+        return self._inner.name
 
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
-        async def work() -> Any:
-            result = self._target()(*arguments, **options)
-            if hasattr(result, "__aiter__"):
-                return [item async for item in result]
-            return await result if inspect.isawaitable(result) else result
+    @property
+    def serializer(self) -> Serializer[T]:
+        return self._inner.serializer
 
-        return self._loop.run(work())
+    def encode(self, value: T) -> bytes:
+        return self._inner.encode(value)
+
+    def send(self, value: T, **options: Unpack[SendOptions]) -> SendResult:
+        return self._loop.run(self._inner.send(value, **options))
+
+    def send_many(self, values: Iterable[T], **options: Unpack[SendManyOptions]) -> list[SendResult]:
+        return self._loop.run(self._inner.send_many(values, **options))
+
+    def send_batch(self, values: Iterable[T], **options: Unpack[SendManyOptions]) -> list[SendResult]:
+        return self._loop.run(self._inner.send_batch(values, **options))
+
+    def consume(
+        self,
+        *,
+        group: str,
+        tags: str | None = None,
+        sql: str | None = None,
+        settings: ConsumerSettings | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> TypedConsumer[T]:
+        inner = self._loop.call(
+            lambda: self._inner.consume(group=group, tags=tags, sql=sql, settings=settings, **options)
+        )
+        return TypedConsumer(inner, self._loop)
+
+    def listen(
+        self,
+        listener: Callable[[TypedDelivery[T]], object],
+        *,
+        group: str,
+        tags: str | None = None,
+        sql: str | None = None,
+        settings: ConsumerSettings | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> Listening:
+        def one(message: AsyncTypedDelivery[T]) -> None:
+            listener(TypedDelivery(message, self._loop))
+
+        inner = self._loop.run(self._inner.listen(one, group=group, tags=tags, sql=sql, settings=settings, **options))
+        return Listening(inner, self._loop)
 
 
 class Client:
@@ -528,12 +677,12 @@ class Client:
         return self._loop.run(work(self._inner))
 
     @property
-    def admin(self) -> Any:
+    def admin(self) -> Admin:
         """Administration, by the names of `kourou.client.admin`: `mq.admin.topics.create("orders")`.
 
         What is an asynchronous iterator there is a list here.
         """
-        return _Waiting(lambda: self._inner.admin, self._loop)
+        return self._loop.call(lambda: Admin(self._inner.admin, self._loop.run))
 
     @property
     def client_id(self) -> str:
@@ -550,7 +699,7 @@ class Client:
         *,
         tag: str | None = None,
         keys: str | Sequence[str] = (),
-        properties: dict[str, str] | None = None,
+        properties: Mapping[str, str] | None = None,
         ordering_key: str | None = None,
         queue: MessageQueue | None = None,
         selector: Selector | None = None,
@@ -617,7 +766,7 @@ class Client:
         *,
         tag: str | None = None,
         keys: str | Sequence[str] = (),
-        properties: dict[str, str] | None = None,
+        properties: Mapping[str, str] | None = None,
         ordering_key: str | None = None,
         queue: MessageQueue | None = None,
         selector: Selector | None = None,
@@ -642,8 +791,8 @@ class Client:
         inner = self._loop.call(lambda: self._inner.transaction(topic, group=group, check=check))
         return Transaction(inner, self._loop)
 
-    def transaction_check(self, group: str, check: Checker) -> None:
-        self._loop.run(self._inner.transaction_check(group, check))
+    def transaction_check(self, group: str, check: Checker, *, topics: str | Sequence[str] = ()) -> None:
+        self._loop.run(self._inner.transaction_check(group, check, topics=topics))
 
     def request(
         self,
@@ -653,7 +802,7 @@ class Client:
         timeout: float = 3.0,
         tag: str | None = None,
         keys: str | Sequence[str] = (),
-        properties: dict[str, str] | None = None,
+        properties: Mapping[str, str] | None = None,
         ordering_key: str | None = None,
     ) -> Delivery:
         reply = self._loop.run(
@@ -680,12 +829,34 @@ class Client:
         tags: str | None = None,
         sql: str | None = None,
         settings: ConsumerSettings | None = None,
-        **options: Any,
+        **options: Unpack[ConsumerOptions],
     ) -> Consumer:
         inner = self._loop.call(
             lambda: self._inner.consume(topics, group=group, tags=tags, sql=sql, settings=settings, **options)
         )
         return Consumer(inner, self._loop)
+
+    def consume_as(
+        self,
+        serializer: Serializer[T],
+        topics: Topics,
+        *,
+        group: str,
+        tags: str | None = None,
+        sql: str | None = None,
+        settings: ConsumerSettings | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> TypedConsumer[T]:
+        inner = self._loop.call(
+            lambda: self._inner.consume_as(
+                serializer, topics, group=group, tags=tags, sql=sql, settings=settings, **options
+            )
+        )
+        return TypedConsumer(inner, self._loop)
+
+    def topic(self, name: str, serializer: Serializer[T]) -> Topic[T]:
+        """A topic whose bodies are values of one type."""
+        return Topic(self._inner.topic(name, serializer), self._loop)
 
     def listen(
         self,
@@ -697,7 +868,7 @@ class Client:
         tags: str | None = None,
         sql: str | None = None,
         settings: ConsumerSettings | None = None,
-        **options: Any,
+        **options: Unpack[ConsumerOptions],
     ) -> Listening:
         """Call a function with each message, in threads: `concurrency` (20) of them."""
 
@@ -727,7 +898,12 @@ class Client:
         return PullConsumer(self._loop.call(lambda: self._inner.pull(group=group)), self._loop)
 
     def lite_pull(
-        self, *, group: str, settings: ConsumerSettings | None = None, auto_commit: bool = True, **options: Any
+        self,
+        *,
+        group: str,
+        settings: ConsumerSettings | None = None,
+        auto_commit: bool = True,
+        **options: Unpack[ConsumerOptions],
     ) -> LitePullConsumer:
         inner = self._loop.call(
             lambda: self._inner.lite_pull(group=group, settings=settings, auto_commit=auto_commit, **options)
@@ -743,6 +919,9 @@ __all__ = [
     "LitePullConsumer",
     "Message",
     "PullConsumer",
+    "Topic",
     "Transaction",
+    "TypedConsumer",
+    "TypedDelivery",
     "connect",
 ]

@@ -4,8 +4,9 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -90,6 +91,7 @@ async def test_tags(mq: Client, name: str, collect: Collect) -> None:
 
 
 async def test_tags_with_the_same_hash_are_told_apart(mq: Client, name: str, collect: Collect) -> None:
+    await mq.admin.topics.create(name, queues=1)  # else the stranger's queue may not be pulled in time
     await mq.send(name, b"stranger", tag="BB")
     await mq.send(name, b"wanted", tag="Aa")
     (got,) = await collect(name, 1, tags="Aa")
@@ -292,6 +294,24 @@ async def test_a_new_group_may_begin_at_the_end_or_at_a_time(mq: Client, name: s
     await mq.send(name, b"new")
     (got,) = await collect(name, 1, start="timestamp", start_at=middle)
     assert got.body == b"new"
+    when = datetime.fromtimestamp(middle, UTC)
+    (got,) = await collect(name, 1, start=when, group=f"{name}-since")
+    assert got.body == b"new"
+
+
+@pytest.mark.parametrize("wrong", ["latest", "earliest", 5, None])
+async def test_a_start_that_there_is_not(mq: Client, name: str, wrong: Any) -> None:
+    with pytest.raises(ValueError, match="start is 'last', 'first' or a datetime; not"):
+        mq.consume(name, group=name, start=wrong)
+
+
+async def test_an_option_that_there_is_not(mq: Client, name: str) -> None:
+    with pytest.raises(TypeError, match="no option 'orderley' of a consumer: did you mean orderly"):
+        mq.consume(name, group=name, orderley=True)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="no option 'qqq' of a consumer: there are broadcast, orderly"):
+        await mq.listen(name, print, group=name, qqq=1)  # type: ignore[call-arg]
+    with pytest.raises(ValueError, match="concurrency is at least 1"):
+        mq.lite_pull(group=name, concurrency=0)
 
 
 async def test_a_reset_brings_messages_again(mq: Client, name: str) -> None:

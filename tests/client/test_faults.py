@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from random import Random
 
 import pytest
@@ -15,7 +16,9 @@ from kourou.client import (
     Message,
     NoNameServerError,
     NoRouteError,
+    NotANameServerError,
     ProducerSettings,
+    RefusedError,
     SendManyError,
     connect,
 )
@@ -166,6 +169,28 @@ async def test_a_silent_broker_costs_no_more_than_the_time_limit(own: Embedded) 
         with pytest.raises(TransportError):
             await mq.send("topic", b"x", timeout=0.5)
         assert asyncio.get_running_loop().time() - began < 2
+
+
+async def test_a_refusal_that_will_not_change_is_not_tried_again(own: Embedded) -> None:
+    """A broker without timers says so with SYSTEM_ERROR, which also means trouble that passes."""
+    async with connect(own.namesrv, settings=PATIENT) as mq:
+        await mq.send("topic", b"x")
+        with pytest.raises(RefusedError, match="not in this broker yet") as caught:
+            await mq.send("topic", b"x", delay=timedelta(seconds=1.5))
+        assert not caught.value.retriable
+        with pytest.raises(SendManyError):
+            await mq.send_many("topic", [Message(body=b"x", delay=timedelta(seconds=1.5))] * 3)
+        assert (mq.metrics.sent["topic"].failures, mq.metrics.sent["topic"].retries) == (4, 0)
+
+
+async def test_the_address_of_a_broker_instead_of_a_name_servers(own: Embedded) -> None:
+    async with connect(own.address, settings=PATIENT) as mq:
+        with pytest.raises(NotANameServerError, match=f"{own.address} is no name server"):
+            await mq.send("topic", b"x")
+        with pytest.raises(NotANameServerError, match="10911"):
+            await mq.admin.brokers.cluster()
+    async with connect([own.address, own.namesrv], settings=PATIENT) as mq:
+        assert (await mq.send("topic", b"x")).is_safe  # another address is one
 
 
 async def test_failures_of_many_are_told_one_by_one(own: Embedded) -> None:

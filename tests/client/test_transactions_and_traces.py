@@ -2,15 +2,24 @@
 
 import pytest
 
-from kourou.client import Client, ConsumerSettings, Delivery, InvalidMessageError, Message, ProducerSettings, connect
+from kourou.client import (
+    Client,
+    ConsumerSettings,
+    Delivery,
+    InvalidMessageError,
+    Message,
+    ProducerSettings,
+    RefusedError,
+    connect,
+)
 
 from .conftest import PATIENT, Collect, World
-from .test_consuming import answered
+from .test_consuming import answered, eventually
 
 
 @pytest.fixture(autouse=True)
 def _apache_alone(request: pytest.FixtureRequest, world: World) -> None:
-    if world.kind == "kourou" and "trace" not in request.node.name:
+    if world.kind == "kourou" and not {"trace", "joins"} & set(request.node.name.replace("[", "_").split("_")):
         pytest.skip("transactions are Apache's alone so far")
 
 
@@ -71,11 +80,45 @@ async def test_another_client_of_the_group_may_be_asked(world: World, name: str)
         await tx.send(b"x")
         await tx.leave_open()
     async with connect(world.namesrv, settings=PATIENT) as second:
-        await second.admin.topics.stats(name)
         await second.transaction_check(f"{name}-tx", check)
         async with second.consume(name, group=name, start="first") as consumer:
             message = await consumer.next(60)
         assert message is not None and message.body == b"x"
+
+
+@pytest.mark.parametrize("given", ["one topic", "topics", "no topic"])
+async def test_a_client_that_never_sent_joins_its_group(world: World, name: str, given: str) -> None:
+    """As a process does that was restarted: it has to be asked about what the one before left open."""
+    async with connect(world.namesrv, settings=PATIENT) as first:
+        await first.admin.topics.create(name)
+    topics = {"one topic": name, "topics": [name], "no topic": ()}[given]
+    async with connect(world.namesrv, settings=PATIENT) as second:
+        await second.transaction_check(f"{name}-tx", lambda _: True, topics=topics)
+
+        async def members() -> list[str | None]:
+            try:
+                found = await second.admin.brokers.producers(f"{name}-tx", world.broker)
+            except RefusedError:
+                return []
+            return [connection.client_id for connection in found.connection_set]
+
+        assert await answered(members) == [second.client_id]
+
+
+@pytest.mark.parametrize("given", ["topic", "no topic"])
+async def test_a_restarted_process_is_asked(world: World, name: str, given: str) -> None:
+    asked: list[bytes] = []
+
+    def check(message: Delivery) -> bool:
+        asked.append(message.body)
+        return True
+
+    async with connect(world.namesrv, settings=PATIENT) as first, first.transaction(name, group=f"{name}-tx") as tx:
+        await tx.send(b"x")
+        await tx.leave_open()
+    async with connect(world.namesrv, settings=PATIENT) as second:  # which sends nothing and consumes nothing
+        await second.transaction_check(f"{name}-tx", check, topics=name if given == "topic" else ())
+        await eventually(lambda: asked == [b"x"], 60)
 
 
 async def test_a_message_of_a_transaction_is_not_delayed(mq: Client, name: str) -> None:

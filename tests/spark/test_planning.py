@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings as hypothesis_settings, strategies as st
 
+from kourou.protocol.bodies import BrokerData, QueueData, TopicRouteData
+from kourou.protocol.errors import BodyError
 from kourou.protocol.message import MessageQueue
 from kourou.spark.cluster import route_of
 from kourou.spark.columns import check_types, ddl
@@ -206,7 +208,6 @@ def test_a_sink_s_columns() -> None:
 
 
 def test_a_route_has_only_queues_that_can_be_used() -> None:
-    from kourou.protocol.bodies import BrokerData, QueueData, TopicRouteData
 
     data = TopicRouteData(
         queue_datas=[
@@ -242,3 +243,12 @@ def test_patience_ends() -> None:
         persist("the broker", attempt, 10.0, clock=lambda: now[0], sleep=sleep)
     assert 5 < len(tries) < 20
     assert now[0] <= 10
+
+
+def test_a_route_with_absurd_numbers_of_queues() -> None:
+    data = TopicRouteData(
+        queue_datas=[QueueData(broker_name="b", read_queue_nums=2**31 - 1, write_queue_nums=2**31 - 1, perm=6)],
+        broker_datas=[BrokerData(cluster="c", broker_name="b", broker_addrs={0: "b:1"})],
+    )
+    with pytest.raises(BodyError, match="2147483647 read queues"):
+        route_of("t", data)

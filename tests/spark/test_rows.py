@@ -280,3 +280,24 @@ def test_columns_are_checked() -> None:
         chosen(["nonsense"])
     with pytest.raises(OptionError, match="twice"):
         chosen(["body", "body"])
+
+
+@pytest.mark.parametrize("compression", Compression)
+def test_a_bomb_stays_as_it_is_stored(kind: type[Any], compression: Compression) -> None:
+    bomb = compressed(0, compression, bytes(4_000_000))
+    builder = kind(ALL, max_body=1_000_000)
+    [row] = read(builder, bomb).to_pylist()
+    assert len(row["body"]) < 100_000
+    assert row["sys_flag"] & 1
+    with pytest.raises(DataLossError, match=r"at most 1000000 bytes \(max_body\)"):
+        read(kind(ALL, max_body=1_000_000, verify=True), bomb)
+    [row] = read(kind(ALL, max_body=4_000_000, size_max=10_000_000), bomb).to_pylist()
+    assert len(row["body"]) == 4_000_000
+
+
+def test_a_batch_is_full_by_what_is_in_it(kind: type[Any]) -> None:
+    """Compressed bodies count as large as they become: else 2 MiB of them would be gigabytes in one batch."""
+    data = b"".join(compressed(number, Compression.ZLIB, bytes(1_000_000)) for number in range(20))
+    builder = kind(ALL, size_max=3_000_000)
+    assert builder.fill(Scanner(data), len(data)) == FULL
+    assert builder.rows == 3

@@ -117,3 +117,17 @@ def test_a_link_that_got_nonsense_is_of_no_use(
     with pytest.raises(FrameError):
         link.ask(Command(RequestCode.PULL_MESSAGE))
     assert link.broken
+
+
+def test_answers_that_nobody_asked_for_are_not_kept(
+    serve: Callable[[Callable[[list[Command]], bytes], int], Link],
+) -> None:
+    def many(commands: list[Command]) -> bytes:
+        unasked = b"".join(answer(number, b"x" * 100) for number in range(1_000_000, 1_002_000))
+        return unasked + b"".join(answer(one.opaque, b"asked") for one in commands)
+
+    link = serve(many, 1)
+    for _ in range(3):
+        assert link.ask(Command(RequestCode.PULL_MESSAGE)).body == b"asked"
+    assert not link._early
+    assert not link._asked

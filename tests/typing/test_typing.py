@@ -1,5 +1,8 @@
-"""User code passes mypy --strict; a mistake in it does not."""
+"""User code passes mypy --strict and pyright; each mistake in it is found by both."""
 
+import json
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -7,26 +10,50 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
+RIGHT = HERE / "client_usage.py"
+WRONG = HERE / "client_mistakes.py"
 
-MISTAKES = """
-import kourou
+Found = dict[tuple[str, int], str]
+"""What is said of a line, by file name and line."""
 
 
-async def main() -> None:
-    async with kourou.connect("127.0.0.1:9876") as mq:
-        await mq.send("orders", "text")
-        async for message in mq.consume("orders"):
-            print(message.nothing)
-"""
+def mypy(folder: Path) -> Found:
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", "cache", RIGHT.name, WRONG.name]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    lines = re.findall(r"^(\S+\.py):(\d+): error: (.*)$", done.stdout, re.MULTILINE)
+    assert lines, done.stdout + done.stderr
+    return {(Path(name).name, int(number)): text for name, number, text in lines}
+
+
+def pyright(folder: Path) -> Found:
+    settings = {"typeCheckingMode": "strict", "reportUnusedExpression": False, "pythonVersion": "3.11"}
+    (folder / "pyrightconfig.json").write_text(json.dumps(settings))
+    command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, RIGHT.name, WRONG.name]
+    quiet = {**os.environ, "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}  # it looks for no newer version of itself
+    done = subprocess.run(command, cwd=folder, env=quiet, capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("{"), done.stdout + done.stderr
+    told = json.loads(done.stdout)["generalDiagnostics"]
+    return {
+        (Path(one["file"]).name, one["range"]["start"]["line"] + 1): one["message"]
+        for one in told
+        if one["severity"] == "error"
+    }
 
 
 @pytest.mark.slow
-def test_user_code_passes_and_mistakes_are_found(tmp_path: Path) -> None:
-    (tmp_path / "right.py").write_text((HERE / "client_usage.py").read_text())
-    (tmp_path / "wrong.py").write_text(MISTAKES)
-    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", "cache", "right.py", "wrong.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert "right.py" not in done.stdout, done.stdout
-    assert 'has incompatible type "str"; expected "bytes | Message"' in done.stdout
-    assert 'Missing named argument "group"' in done.stdout
-    assert '"Delivery" has no attribute "nothing"' in done.stdout
+@pytest.mark.parametrize("check", [mypy, pyright])
+def test_user_code_passes_and_every_mistake_is_found(check: object, tmp_path: Path) -> None:
+    assert callable(check)
+    for file in (RIGHT, WRONG):
+        (tmp_path / file.name).write_text(file.read_text())
+    found: Found = check(tmp_path)
+    right = {place: text for place, text in found.items() if place[0] == RIGHT.name}
+    assert not right
+    lines = WRONG.read_text().splitlines()
+    marked = {number for number, line in enumerate(lines, 1) if line.endswith("# wrong")}
+    assert len(marked) > 60
+    told = {number for name, number in found if name == WRONG.name}
+    missed = [f"{number}: {lines[number - 1].strip()}" for number in sorted(marked - told)]
+    assert not missed, "taken in silence"
+    others = {number: found[WRONG.name, number] for number in sorted(told - marked)}
+    assert not others, "lines that are right"

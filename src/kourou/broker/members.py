@@ -3,7 +3,7 @@
 Java: ClientManageProcessor, ConsumerManageProcessor, the lock requests of AdminBrokerProcessor.
 """
 
-from kourou.broker import names, subscriptions
+from kourou.broker import missing, names, subscriptions
 from kourou.broker.clients import Client, Clients
 from kourou.broker.crowding import Crowding
 from kourou.broker.events import Asked, Refused
@@ -103,7 +103,8 @@ class Members:
         if subscription is not None and not subscriptions.is_by_tag(subscription.expression_type):
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
-                f"The broker does not support consumer to filter message by {subscription.expression_type}",
+                f"The broker does not support consumer to filter message by {subscription.expression_type}: "
+                + missing.refusal(missing.SQL_FILTERS),
             )
         return asked.command.answer()
 

@@ -6,7 +6,7 @@ pull carries is committed when it first comes, not when it is tried again.
 Java: PullMessageProcessor, DefaultPullMessageResultHandler.
 """
 
-from kourou.broker import subscriptions
+from kourou.broker import missing, subscriptions
 from kourou.broker.clients import Clients
 from kourou.broker.events import Asked, Outbox, Peer, Refused, ReplyParts
 from kourou.broker.groups import Groups
@@ -163,7 +163,8 @@ class Pull:
         if not subscriptions.is_by_tag(subscription.expression_type):
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
-                f"The broker does not support consumer to filter message by {subscription.expression_type}",
+                f"The broker does not support consumer to filter message by {subscription.expression_type}: "
+                + missing.refusal(missing.SQL_FILTERS),
             )
         return subscriptions.codes(subscription)
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from kourou.broker import missing
 from kourou.broker.events import Outbox, Peer, Refused, ReplyFrames
 from kourou.broker.names import SCHEDULE_TOPIC
 from kourou.broker.settings import BrokerSettings
@@ -127,7 +128,8 @@ class Puts:
                 self.delayed = True
             elif any(name in properties for name in TIMER_PROPERTIES):
                 raise Refused(
-                    ResponseCode.SYSTEM_ERROR, "accurate timer message is not enabled, timerWheelEnable is false"
+                    ResponseCode.SYSTEM_ERROR,
+                    f"accurate timer message is not enabled: {missing.refusal(missing.TIMERS)}",
                 )
         try:
             message.properties = _properties.encode(properties).encode()

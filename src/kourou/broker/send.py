@@ -9,7 +9,7 @@ Java: SendMessageProcessor, AbstractSendMessageProcessor.
 import random
 from collections.abc import Callable
 
-from kourou.broker import names
+from kourou.broker import missing, names
 from kourou.broker.events import Asked, Refused
 from kourou.broker.groups import Groups
 from kourou.broker.putting import Puts
@@ -156,7 +156,9 @@ class Send:
             message.reconsume_times > 0 and properties.get(Property.DELAY_LEVEL, "0") > "0"
         ):
             raise Refused(
-                ResponseCode.NO_PERMISSION, f"the broker[{self._settings.ip}] sending transaction message is forbidden"
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._settings.ip}] sending transaction message is forbidden: "
+                + missing.refusal(missing.TRANSACTIONS),
             )
         if not message.body:
             self._puts.failed += 1

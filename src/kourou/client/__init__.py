@@ -8,18 +8,20 @@
 
 From the bottom, each module knowing only those before it:
 
-    errors naming signing identity settings      names and values
-    link pool                                    connections
-    nameservers routes                           where topics are
-    session                                      what all parts of a client share; heartbeats; what brokers ask
-    outgoing results gate faults producer        sending
-    transactions requesting tracing              more ways of it
-    filters held pulling delivery offsets        the parts of consuming
-    balance assigned rebalancing retrying        sharing queues, giving messages back
-    consumer listening lite pull_consumer        consuming
-    answering                                    what admins ask consumers
-    admin                                        what admins ask brokers
-    client                                       all of it as one object
+    errors events naming signing identity settings   names and values
+    link pool                                        connections
+    nameservers routes                               where topics are
+    session                                          what all parts share; heartbeats; what brokers ask
+    outgoing results gate faults producer            sending
+    transactions requesting tracing                  more ways of it
+    filters held pulling delivery offsets places     the parts of consuming
+    balance assigned rebalancing retrying            sharing queues, giving messages back
+    fetching looping                                 pull loops, and the loops of users
+    consumer listening lite pull_consumer            consuming
+    serializing                                      values instead of bytes
+    answering                                        what admins ask consumers
+    admin                                            what admins ask brokers
+    client                                           all of it as one object
 """
 
 from kourou.client.balance import (
@@ -45,14 +47,17 @@ from kourou.client.errors import (
     NoNameServerError,
     NoReplyError,
     NoRouteError,
+    NotANameServerError,
     TransactionFailedError,
 )
+from kourou.client.events import Connected, ConnectionEvent, Disconnected
 from kourou.client.lite import LitePullConsumer
 from kourou.client.outgoing import Message
 from kourou.client.producer import Producer, Selector
 from kourou.client.pull_consumer import Batch, PullConsumer
 from kourou.client.results import SendManyError, SendResult, SendStatus
-from kourou.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
+from kourou.client.serializing import Json, Serializer, Text, Topic, TypedConsumer, TypedDelivery
+from kourou.client.settings import ClientSettings, ConsumerOptions, ConsumerSettings, ProducerSettings, Start
 from kourou.client.signing import Credentials
 from kourou.client.transactions import Transaction
 from kourou.net.tls import TlsMode, TlsSettings
@@ -71,16 +76,21 @@ __all__ = [
     "ClosedError",
     "Compression",
     "Configured",
+    "Connected",
+    "ConnectionEvent",
     "ConsistentHash",
     "Consumer",
+    "ConsumerOptions",
     "ConsumerSettings",
     "Credentials",
     "DeadLetter",
     "Delivery",
+    "Disconnected",
     "GroupInUseError",
     "InvalidExpressionError",
     "InvalidMessageError",
     "InvalidNameError",
+    "Json",
     "KourouError",
     "LitePullConsumer",
     "Message",
@@ -90,6 +100,7 @@ __all__ = [
     "NoNameServerError",
     "NoReplyError",
     "NoRouteError",
+    "NotANameServerError",
     "Producer",
     "ProducerSettings",
     "PullConsumer",
@@ -99,10 +110,16 @@ __all__ = [
     "SendManyError",
     "SendResult",
     "SendStatus",
+    "Serializer",
+    "Start",
     "Strategy",
+    "Text",
     "TlsMode",
     "TlsSettings",
+    "Topic",
     "Transaction",
     "TransactionFailedError",
+    "TypedConsumer",
+    "TypedDelivery",
     "connect",
 ]

@@ -14,7 +14,7 @@ import traceback
 from typing import Final
 
 from kourou.client.consumer import Consumer
-from kourou.client.delivery import Delivery, delivered_topic
+from kourou.client.delivery import SETTLED, Delivery, Settling, delivered_topic
 from kourou.client.session import Session
 from kourou.net.connection import Connection
 from kourou.protocol.bodies import (
@@ -63,7 +63,7 @@ class Answering:
         offsets = ResetOffsetBody.decode(command.body).offset_table if command.body else {}
         consumer = self._consumer(header.group)
         wanted = {queue: offset for queue, offset in offsets.items() if queue in consumer.queues}
-        self._session.spawn(consumer.reset(wanted), f"reset {header.group}")
+        self._session.answer_later(consumer.reset(wanted), f"reset {header.group}")
 
     def _status(self, connection: Connection, command: Command) -> None:
         header = GetConsumerStatusFromClient.decode(command.ext)
@@ -85,15 +85,16 @@ class Answering:
         consumer = self._consumer(header.consumer_group)
         record = decode_record(command.body)
         queue = MessageQueue(record.topic, header.broker_name or "", record.queue_id)
+        self._session.check_room()
         trial = _Trial()
         topic = self._session.unwrap(delivered_topic(record))
-        consumer.offer_alone(Delivery(record, queue, topic, trial))
+        consumer.offer_alone(record, queue, topic, trial)
 
         async def answer() -> None:
             result = await trial.result(is_orderly=consumer.settings.orderly)
             connection.reply(command.answer(body=result.encode()))
 
-        self._session.spawn(answer(), f"trial {header.consumer_group}")
+        self._session.answer_later(answer(), f"trial {header.consumer_group}")
 
 
 class _Trial:
@@ -106,8 +107,9 @@ class _Trial:
     def acked(self, delivery: Delivery) -> None:  # noqa: ARG002
         self._done("CR_SUCCESS")
 
-    async def failed(self, delivery: Delivery, delay_level: int) -> None:  # noqa: ARG002
+    def failed(self, delivery: Delivery, delay_level: int) -> Settling:  # noqa: ARG002
         self._done("CR_LATER")
+        return SETTLED
 
     def _done(self, outcome: str) -> None:
         if not self._outcome.done():

@@ -2,7 +2,9 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Iterable
 
+from kourou.client import naming
 from kourou.client.delivery import Delivery
 from kourou.client.held import Held
 from kourou.protocol.codes import MASTER_ID
@@ -62,3 +64,8 @@ class Assigned:
         self.waiting.clear()
         self.again.clear()
         self.changed()
+
+
+def visible(queues: Iterable[MessageQueue]) -> list[MessageQueue]:
+    """Those that users are told of, sorted: without the queues of retry topics."""
+    return sorted(queue for queue in queues if not queue.topic.startswith(naming.RETRY_PREFIX))

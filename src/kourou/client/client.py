@@ -11,13 +11,15 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from kourou.client import naming
 from kourou.client.answering import Answering
 from kourou.client.consumer import Consumer
 from kourou.client.delivery import Delivery
 from kourou.client.errors import ClientError
+from kourou.client.events import ConnectionCallback
 from kourou.client.listening import BatchListener, Listener, Listening
 from kourou.client.lite import LitePullConsumer
 from kourou.client.metrics import ClientMetrics
@@ -27,8 +29,15 @@ from kourou.client.producer import Producer, Selector
 from kourou.client.pull_consumer import PullConsumer
 from kourou.client.requesting import Requests
 from kourou.client.results import SendResult
+from kourou.client.serializing import Serializer, Topic, TypedConsumer
 from kourou.client.session import Session
-from kourou.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
+from kourou.client.settings import (
+    ClientSettings,
+    ConsumerOptions,
+    ConsumerSettings,
+    ProducerSettings,
+    with_options,
+)
 from kourou.client.signing import Credentials
 from kourou.client.tracing import Tracer
 from kourou.client.transactions import Checker, Transaction, Transactions
@@ -40,6 +49,9 @@ if TYPE_CHECKING:
 
 Topics = str | Sequence[str] | Mapping[str, str | None]
 """A topic, several, or several with the tags that are wanted of each."""
+
+T = TypeVar("T")
+ConsumerT = TypeVar("ConsumerT", bound=Consumer)
 
 
 def connect(
@@ -55,12 +67,16 @@ def connect(
     discovery_url: str | None = None,
     producer_group: str = "KOUROU_PRODUCER",
     producer: ProducerSettings | None = None,
+    max_body: int | None = None,
+    on_connection: ConnectionCallback | None = None,
     settings: ClientSettings | None = None,
 ) -> "Client":
     """A client of the brokers that these name servers know: `host:port`, several separated by semicolons.
 
     Without addresses, those in the environment variable NAMESRV_ADDR. `tls=True` encrypts and does not verify, as
-    Apache's default does; for more, give TlsSettings. Nothing is connected before `async with`, or the first use.
+    Apache's default does; for more, give TlsSettings. `max_body` bounds what a received body becomes when it is
+    decompressed (16 MiB). `on_connection` is called with `Connected` and `Disconnected`. Nothing is connected before
+    `async with`, or the first use.
     """
     base = settings or ClientSettings()
     if (access_key is None) != (secret_key is None):
@@ -77,6 +93,8 @@ def connect(
         "discovery_url": discovery_url,
         "producer_group": producer_group if producer_group != "KOUROU_PRODUCER" else None,
         "producer": producer,
+        "max_body": max_body,
+        "on_connection": on_connection,
     }
     return Client(replace(base, **{name: value for name, value in given.items() if value is not None}))
 
@@ -88,7 +106,7 @@ class Client:
         self._settings = settings
         self._session: Session | None = None
         self._producers: dict[str, Producer] = {}
-        self._consumers: list[Consumer | Listening | LitePullConsumer | PullConsumer] = []
+        self._consumers: dict[Consumer, Consumer | Listening] = {}  # that are not closed, and what closes them
         self._requests: Requests | None = None
         self._transactions: Transactions | None = None
         self._tracer: Tracer | None = None
@@ -124,7 +142,7 @@ class Client:
     async def _close(self) -> None:
         if self._session is None:
             return
-        await asyncio.gather(*(consumer.close() for consumer in self._consumers), return_exceptions=True)
+        await asyncio.gather(*(consumer.close() for consumer in list(self._consumers.values())), return_exceptions=True)
         if self._transactions is not None:
             await self._transactions.close()
         if self._tracer is not None:
@@ -163,7 +181,7 @@ class Client:
         *,
         tag: str | None = None,
         keys: str | Sequence[str] = (),
-        properties: dict[str, str] | None = None,
+        properties: Mapping[str, str] | None = None,
         ordering_key: str | None = None,
         queue: MessageQueue | None = None,
         selector: Selector | None = None,
@@ -227,7 +245,7 @@ class Client:
         *,
         tag: str | None = None,
         keys: str | Sequence[str] = (),
-        properties: dict[str, str] | None = None,
+        properties: Mapping[str, str] | None = None,
         ordering_key: str | None = None,
         queue: MessageQueue | None = None,
         selector: Selector | None = None,
@@ -265,9 +283,13 @@ class Client:
             self._transactions = Transactions(self.session, self.producer)
         return self._transactions
 
-    async def transaction_check(self, group: str, check: Checker) -> None:
-        """Answer the broker's questions about this group's unfinished transactions, from now on."""
-        await self.transactions.answer_with(group, check)
+    async def transaction_check(self, group: str, check: Checker, *, topics: str | Sequence[str] = ()) -> None:
+        """Answer questions about this group's unfinished transactions, from now on.
+
+        A process that has sent nothing yet, such as one that was restarted, joins the group by this at the brokers of
+        `topics`; without topics, at all brokers. Raises NoRouteError, NoNameServerError.
+        """
+        await self.transactions.answer_with(group, check, [topics] if isinstance(topics, str) else topics)
 
     async def request(
         self,
@@ -277,7 +299,7 @@ class Client:
         timeout: float = 3.0,
         tag: str | None = None,
         keys: str | Sequence[str] = (),
-        properties: dict[str, str] | None = None,
+        properties: Mapping[str, str] | None = None,
         ordering_key: str | None = None,
     ) -> Delivery:
         """Send a message and wait for a consumer's reply. Raises NoReplyError when there is none in time."""
@@ -305,19 +327,37 @@ class Client:
         tags: str | None = None,
         sql: str | None = None,
         settings: ConsumerSettings | None = None,
-        **options: Any,
+        **options: Unpack[ConsumerOptions],
     ) -> Consumer:
-        """Messages of topics, as a member of a group; to be used in `async for`.
+        """Messages of topics, as a member of a group; to be used in `async for`, or with `async with`.
 
         `tags` ("paid || new") or `sql` ("amount > 10") filter. `options` are those of ConsumerSettings:
         `orderly=True`, `broadcast=True`, `start="first"` and so on. Each message has to be settled: with `process`,
-        `ack` or `retry`.
+        `ack` or `retry`. However a loop over it ends, the consumer leaves its group then.
         """
-        chosen = replace(settings or ConsumerSettings(), **options)
-        consumer = Consumer(self.session, group, _filters(topics, tags, sql), chosen)
-        if chosen.trace:
+        chosen = with_options(settings, options)
+        return self._add(Consumer(self.session, group, _filters(topics, tags, sql), chosen))
+
+    def consume_as(
+        self,
+        serializer: Serializer[T],
+        topics: Topics,
+        *,
+        group: str,
+        tags: str | None = None,
+        sql: str | None = None,
+        settings: ConsumerSettings | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> TypedConsumer[T]:
+        """As `consume`; each message has a `value`, which the serializer makes of its body."""
+        chosen = with_options(settings, options)
+        return self._add(TypedConsumer(self.session, group, _filters(topics, tags, sql), chosen, serializer))
+
+    def _add(self, consumer: ConsumerT) -> ConsumerT:
+        if consumer.settings.trace:
             self.tracer.watch_consumer(consumer)
-        self._consumers.append(consumer)
+        self._consumers[consumer] = consumer
+        consumer.on_closed = partial(self._consumers.pop, consumer, None)
         return consumer
 
     async def listen(
@@ -330,7 +370,7 @@ class Client:
         tags: str | None = None,
         sql: str | None = None,
         settings: ConsumerSettings | None = None,
-        **options: Any,
+        **options: Unpack[ConsumerOptions],
     ) -> Listening:
         """Call `listener` with each message, `concurrency` (20) of them at a time, from now on.
 
@@ -342,28 +382,43 @@ class Client:
         if batch_listener is not None and settings is None:
             options.setdefault("batch_size", 32)
         consumer = self.consume(topics, group=group, tags=tags, sql=sql, settings=settings, **options)
-        self._consumers.remove(consumer)
+        return await self.listen_with(consumer, listener, batch_listener)
+
+    async def listen_with(
+        self, consumer: Consumer, listener: Listener | None, batch_listener: BatchListener | None = None
+    ) -> Listening:
+        """Call a function with the messages of a consumer of this client that is not started yet."""
         listening = Listening(consumer, listener, batch_listener)
-        self._consumers.append(listening)
-        return await listening.start()
+        self._consumers[consumer] = listening
+        try:
+            return await listening.start()
+        except BaseException:
+            self._consumers.pop(consumer, None)
+            raise
+
+    def topic(self, name: str, serializer: Serializer[T]) -> Topic[T]:
+        """A topic whose bodies are values of one type, such as `mq.topic("orders", Json(Order))`."""
+        return Topic(self, name, serializer)
 
     def pull(self, *, group: str) -> PullConsumer:
         """Pull from queues and offsets of your own choice; nothing is shared, nothing is committed by itself."""
-        consumer = PullConsumer(self.session, group)
-        self._consumers.append(consumer)
-        return consumer
+        return PullConsumer(self.session, group)
 
     def lite_pull(
-        self, *, group: str, settings: ConsumerSettings | None = None, auto_commit: bool = True, **options: Any
+        self,
+        *,
+        group: str,
+        settings: ConsumerSettings | None = None,
+        auto_commit: bool = True,
+        **options: Unpack[ConsumerOptions],
     ) -> LitePullConsumer:
         """A consumer that is polled: subscribe or assign, seek, poll, commit.
 
         With `auto_commit` offsets are stored every few seconds, by the polls themselves.
         """
-        chosen = replace(settings or ConsumerSettings(), **options)
-        consumer = LitePullConsumer(self.session, group, chosen, auto_commit=auto_commit)
-        self._consumers.append(consumer)
-        return consumer
+        return self._add(
+            LitePullConsumer(self.session, group, with_options(settings, options), auto_commit=auto_commit)
+        )
 
     # ── The rest ──────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -19,46 +19,47 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import datetime
 from typing import Final, Self
 
 from kourou.client import naming
-from kourou.client.assigned import Assigned
-from kourou.client.delivery import Delivery, delivered_topic
-from kourou.client.errors import ClosedError, NoBrokerError, NoRouteError
+from kourou.client.assigned import Assigned, visible
+from kourou.client.delivery import SETTLED, Delivery, Settler, Settling
+from kourou.client.errors import ClosedError, NoRouteError
+from kourou.client.events import call_queues
+from kourou.client.fetching import Fetcher
 from kourou.client.filters import SQL, subscription
 from kourou.client.identity import DEFAULT_INSTANCE, client_id as make_client_id
+from kourou.client.looping import Loop
 from kourou.client.offsets import BrokerOffsets, FileOffsets, OffsetStore, offset_path
-from kourou.client.pulling import Pull, Pulled, PullStatus, pull
+from kourou.client.places import max_offset, search_offset
+from kourou.client.pulling import Pull
 from kourou.client.rebalancing import Rebalancer
 from kourou.client.retrying import give_back
 from kourou.client.routes import Route
 from kourou.client.session import Session
 from kourou.client.settings import ConsumerSettings
-from kourou.net.errors import TransportError
 from kourou.protocol.bodies import CheckClientRequestBody, ConsumerData, SubscriptionData
-from kourou.protocol.codes import RequestCode, ResponseCode
+from kourou.protocol.codes import RequestCode
 from kourou.protocol.command import Command
-from kourou.protocol.errors import KourouError, ProtocolError, RefusedError, SubscriptionError
-from kourou.protocol.headers import GetMaxOffset, OffsetAnswer, SearchOffset
+from kourou.protocol.errors import KourouError
 from kourou.protocol.message import MessageQueue
+from kourou.protocol.record import StoredMessage
 
 log = logging.getLogger(__name__)
 
-PULL_ERROR_PAUSE_S: Final = 1.0
-BUSY_PAUSE_S: Final = 0.02
 LOCAL_RETRY_S: Final = 5.0
 """When a failed message could not be given back to the broker, it is tried again here after this time."""
 LOCK_INTERVAL_S: Final = 20.0
 EXPIRED_LEVEL: Final = 3
 EXPIRED_AT_ONCE: Final = 16
 
-_WHERE: Final = {
+_WHERE: Final[dict[object, str]] = {
     "last": "CONSUME_FROM_LAST_OFFSET",
     "first": "CONSUME_FROM_FIRST_OFFSET",
     "timestamp": "CONSUME_FROM_TIMESTAMP",
 }
-_BUSY: Final = frozenset({ResponseCode.FLOW_CONTROL, ResponseCode.SYSTEM_BUSY})
 
 
 class Consumer:
@@ -82,8 +83,6 @@ class Consumer:
         settings: ConsumerSettings,
     ) -> None:
         naming.check_group(group)
-        if settings.start not in _WHERE:
-            raise ValueError(f"start is one of {', '.join(_WHERE)}; not {settings.start!r}")
         for topic in topics:
             naming.check_topic(topic)
         self.session = session
@@ -102,12 +101,17 @@ class Consumer:
         self.is_balanced = True  # the group shares the queues; else they are chosen by hand
         self.on_taken: Callable[[Delivery], None] | None = None  # for traces
         self.on_settled: Callable[[Delivery, bool], None] | None = None
-        self._rebalancer = Rebalancer(self)
+        self.rebalancer = Rebalancer(self)
+        self._fetcher = Fetcher(self)
         self._ready: deque[Delivery] = deque()
         self._takers: deque[asyncio.Future[None]] = deque()
         self._tasks: list[asyncio.Task[None]] = []
         self._starting: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
+        self._giving_back: set[asyncio.Task[None]] = set()
+        self._loops = 0  # that own this consumer: see looping.py
+        self._is_owned = False
+        self.on_closed: Callable[[], object] | None = None
         self._state = "new"
 
     def _make_offsets(self) -> OffsetStore:
@@ -121,10 +125,14 @@ class Consumer:
     # ── Life ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def start(self) -> None:
-        """Join the group. Called by itself on first use.
+        """Join the group. Called by itself on first use; whoever calls it also calls `close`.
 
         Raises GroupInUseError, NoNameServerError, SubscriptionParseFailedError (an SQL filter that makes no sense).
         """
+        self._is_owned = False
+        await self._begin()
+
+    async def _begin(self) -> None:
         if self._state == "closed":
             raise ClosedError(f"the consumer of group {self.group!r} is closed")
         if self._starting is None:
@@ -132,13 +140,16 @@ class Consumer:
         await asyncio.shield(self._starting)
 
     async def _start(self) -> None:
+        before = self.session.members.get(self.group)
+        if isinstance(before, Consumer) and before.is_ending:
+            await before.close()
         self.session.join(self)
         try:
             await self._find_topics()
             await self._check_filters()
             self.started_ms = time.time_ns() // 1_000_000
             await self.session.heartbeat()
-            await self._rebalancer.run()
+            await self.rebalancer.run()
         except BaseException:
             self._state = "closed"
             for assigned in self.queues.values():
@@ -150,12 +161,12 @@ class Consumer:
         self._state = "running"
         spawn, every = self.session.spawn, self.session.every
         self._tasks = [
-            spawn(self._rebalancer.keep_balanced(), f"rebalance {self.group}"),
+            spawn(self.rebalancer.keep_balanced(), f"rebalance {self.group}"),
             every(self.settings.persist_interval, self.offsets.persist),
             every(self.settings.consume_timeout, self._give_back_expired),
         ]
         if self.settings.orderly and not self.settings.broadcast:
-            self._tasks.append(every(LOCK_INTERVAL_S, self._rebalancer.renew_locks))
+            self._tasks.append(every(LOCK_INTERVAL_S, self.rebalancer.renew_locks))
 
     async def _find_topics(self) -> None:
         for topic in list(self.subscriptions):
@@ -187,7 +198,19 @@ class Consumer:
             self._closing = asyncio.create_task(self._close())
         await asyncio.shield(self._closing)
 
+    @property
+    def is_ending(self) -> bool:
+        """It is closed, or about to be."""
+        return self._closing is not None
+
     async def _close(self) -> None:
+        try:
+            await self._leave()
+        finally:
+            if self.on_closed is not None:
+                self.on_closed()
+
+    async def _leave(self) -> None:
         if self._starting is not None and not self._starting.done():
             self._starting.cancel()
             await asyncio.gather(self._starting, return_exceptions=True)
@@ -203,8 +226,11 @@ class Consumer:
                 assigned.puller.cancel()
         self._ready.clear()
         await self._wait_settled(self.settings.settle_timeout)
-        await self.offsets.persist()
-        await self._rebalancer.unlock(list(self.queues.values()))
+        await call_queues(self.settings.on_revoked, self.assignment, self.settings.settle_timeout)
+        if self._giving_back:
+            await asyncio.wait(self._giving_back, timeout=self.settings.settle_timeout)
+        await self.offsets.persist(confirmed=True)
+        await self.rebalancer.unlock(list(self.queues.values()))
         for assigned in self.queues.values():
             assigned.drop()
         self.queues.clear()
@@ -228,8 +254,29 @@ class Consumer:
 
     # ── Taking messages ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def __aiter__(self) -> Self:
-        return self
+    def __aiter__(self) -> AsyncIterator[Delivery]:
+        """The messages. A consumer that its loop started leaves the group with it, however the loop ends."""
+        self.check_open()
+        return Loop(self, self, asyncio.get_running_loop())
+
+    def check_open(self) -> None:
+        """Raises ClosedError."""
+        if self._state == "closed" or self._closing is not None:
+            raise ClosedError(
+                f"the consumer of group {self.group!r} is closed, as its loop is over: call consume again, "
+                "or put several loops into one `async with`"
+            )
+
+    def enter_loop(self) -> None:
+        if self._starting is None:
+            self._is_owned = True
+        self._loops += 1
+
+    def leave_loop(self) -> None:
+        """A loop is over. The last of those that own the consumer closes it."""
+        self._loops -= 1
+        if self._is_owned and not self._loops and self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._close(), name=f"close {self.group}")
 
     async def __anext__(self) -> Delivery:
         while True:
@@ -240,7 +287,7 @@ class Consumer:
             if self._state == "closed":
                 raise StopAsyncIteration
             if self._state == "new":
-                await self.start()
+                await self._begin()
             else:
                 await self._wait_ready()
 
@@ -301,13 +348,14 @@ class Consumer:
     def _wake_all(self) -> None:
         self._wake(len(self._takers))
 
-    def _offer(self, deliveries: list[Delivery]) -> None:
+    def offer(self, deliveries: list[Delivery]) -> None:
+        """Messages that may be taken now."""
         self._ready.extend(deliveries)
         self._wake(len(deliveries))
 
-    def offer_alone(self, delivery: Delivery) -> None:
+    def offer_alone(self, record: StoredMessage, queue: MessageQueue, topic: str, settler: Settler) -> None:
         """A message that comes from no queue: an admin wants to see what becomes of it."""
-        self._offer([delivery])
+        self.offer([self.delivery(record, queue, topic, settler, None)])
 
     # ── Settling messages ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -324,23 +372,29 @@ class Consumer:
             self.offsets.commit(assigned.queue, assigned.held.settle(record.queue_offset, record.size))
             if self.settings.orderly:
                 assigned.offered -= 1
-                self._offer_next(assigned)
+                self.offer_next(assigned)
         assigned.changed()
 
-    async def failed(self, delivery: Delivery, delay_level: int) -> None:
+    def failed(self, delivery: Delivery, delay_level: int) -> Settling:
         assigned = delivery.source
         assert isinstance(assigned, Assigned)
         self._count(delivery, ok=False)
         if assigned.dropped:
             assigned.in_hand.pop(delivery.queue_offset, None)
             assigned.changed()
-        elif self.settings.orderly:
-            await self._failed_orderly(assigned, delivery, delay_level)
+            return SETTLED
+        if self.settings.orderly:
+            work = self._failed_orderly(assigned, delivery, delay_level)
         elif self.settings.broadcast:
             log.warning("message dropped: broadcast messages are not tried again id=%s", delivery.message_id)
             self._settle(assigned, delivery)
+            return SETTLED
         else:
-            await self._failed_concurrently(assigned, delivery, delay_level)
+            work = self._failed_concurrently(assigned, delivery, delay_level)
+        task = self.session.spawn(work, f"give back {delivery.message_id}")
+        self._giving_back.add(task)
+        task.add_done_callback(self._giving_back.discard)
+        return Settling(task)
 
     async def _failed_concurrently(self, assigned: Assigned, delivery: Delivery, delay_level: int) -> None:
         try:
@@ -363,7 +417,7 @@ class Consumer:
 
     def _offer_unless_dropped(self, assigned: Assigned, delivery: Delivery) -> None:
         if not assigned.dropped and self._state == "running":
-            self._offer([delivery])
+            self.offer([delivery])
 
     def _count(self, delivery: Delivery, *, ok: bool) -> None:
         counts = self.session.metrics.consumed[self.group, delivery.queue.topic]
@@ -390,7 +444,7 @@ class Consumer:
 
     # ── Orderly ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _offer_next(self, assigned: Assigned) -> None:
+    def offer_next(self, assigned: Assigned) -> None:
         """Offers the next batch of a queue, once the last is done and if the queue is locked for us."""
         if assigned.offered or assigned.dropped or assigned.resting is not None:
             return
@@ -402,7 +456,7 @@ class Consumer:
             batch = [assigned.waiting.popleft() for _ in range(count)]
         if batch:
             assigned.offered = len(batch)
-            self._offer(batch)
+            self.offer(batch)
 
     async def _failed_orderly(self, assigned: Assigned, delivery: Delivery, delay_level: int) -> None:
         """Tried again after a rest; its queue waits. Too often, and it goes the way of all failed messages."""
@@ -428,51 +482,21 @@ class Consumer:
     def _rested(self, assigned: Assigned) -> None:
         assigned.resting = None
         assigned.again.sort(key=lambda delivery: delivery.queue_offset)
-        self._offer_next(assigned)
+        self.offer_next(assigned)
 
     def locked(self, assigned: Assigned) -> None:
         """The broker has given us the queue, once more."""
         assigned.locked_at = time.monotonic()
         assigned.changed()
-        self._offer_next(assigned)
+        self.offer_next(assigned)
 
-    # ── Pulling ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── What the fetcher asks for ─────────────────────────────────────────────────────────────────────────────────
 
     def begin_pulling(self, assigned: Assigned) -> None:
-        name = f"pull {assigned.queue.topic} {assigned.queue.broker_name} {assigned.queue.queue_id}"
-        assigned.puller = self.session.spawn(self._pull_loop(assigned), name)
+        self._fetcher.begin(assigned)
 
-    async def _pull_loop(self, assigned: Assigned) -> None:
-        """Pulls as long as the queue is ours."""
-        wanted = self.subscriptions.get(assigned.queue.topic)
-        assert wanted is not None
-        settings, how = self.settings, self._how(wanted)
-        while not assigned.dropped:
-            try:
-                if assigned.next_offset < 0:
-                    assigned.next_offset = await self.starting_offset(assigned.queue)
-                if await self._must_rest(assigned):
-                    continue
-                begun = time.monotonic()
-                commit = None if settings.broadcast else self.offsets.committed(assigned.queue)
-                pulled = await pull(
-                    self.session,
-                    how,
-                    assigned.queue,
-                    assigned.next_offset,
-                    commit=commit,
-                    broker_id=assigned.broker_id,
-                )
-                await self._take_in(assigned, wanted, pulled, begun)
-                if settings.pull_interval:
-                    await asyncio.sleep(settings.pull_interval)
-            except KourouError as error:
-                await self._after_pull_error(assigned, error)
-            except Exception:
-                log.exception("pull failed queue=%s", assigned.queue)
-                await asyncio.sleep(PULL_ERROR_PAUSE_S)
-
-    def _how(self, wanted: SubscriptionData) -> Pull:
+    def how(self, wanted: SubscriptionData) -> Pull:
+        """How this consumer pulls a topic."""
         settings = self.settings
         return Pull(
             group=self.group,
@@ -482,85 +506,11 @@ class Consumer:
             suspend=settings.long_poll,
         )
 
-    async def _must_rest(self, assigned: Assigned) -> bool:
-        """Waits while enough of the queue is held, or it may not be pulled; True if it waited."""
-        settings, held = self.settings, assigned.held
-        is_full = (
-            held.count > settings.queue_messages
-            or held.size > settings.queue_size
-            or (not settings.orderly and held.span > settings.queue_span)
-        )
-        is_barred = assigned.paused or (
-            settings.orderly and not settings.broadcast and not assigned.is_locked(time.monotonic())
-        )
-        if is_full or is_barred:
-            await assigned.wait_changed(1.0)
-            return True
-        return False
-
-    async def _take_in(self, assigned: Assigned, wanted: SubscriptionData, pulled: Pulled, begun: float) -> None:
-        now = time.monotonic()
-        assigned.last_pull = now
-        if assigned.dropped:
-            return
-        assigned.broker_id = pulled.suggested_broker
-        counts = self.session.metrics.consumed[self.group, assigned.queue.topic]
-        counts.pulls += 1
-        if pulled.status is PullStatus.OFFSET_MOVED:
-            log.warning(
-                "offset moved by the broker queue=%s from=%d to=%d",
-                assigned.queue,
-                assigned.next_offset,
-                pulled.next_offset,
-            )
-            assigned.puller = None  # this is it: it ends by itself, and another one begins
-            await self._rebalancer.restart(assigned.queue, pulled.next_offset)
-            return
-        assigned.next_offset = pulled.next_offset
-        if pulled.status is PullStatus.FOUND:
-            counts.pull_seconds += now - begun
-            counts.pulled += len(pulled.records)
-            counts.pulled_bytes += pulled.size
-            if self._deliver(assigned, wanted, pulled):
-                return
-        if not assigned.held.count:
-            self.offsets.commit(assigned.queue, pulled.next_offset)
-
-    def _deliver(self, assigned: Assigned, wanted: SubscriptionData, pulled: Pulled) -> bool:
-        """Makes deliveries of what was pulled; False when nothing of it is wanted."""
-        queue, unwrap = assigned.queue, self.session.unwrap
-        topic = unwrap(queue.topic)
-        is_retry = queue.topic.startswith(naming.RETRY_PREFIX)
-        deliveries = [
-            Delivery(record, queue, unwrap(delivered_topic(record)) if is_retry else topic, self, assigned)
-            for record in pulled.records
-        ]
-        if wanted.tags_set:
-            tags = set(wanted.tags_set)
-            deliveries = [delivery for delivery in deliveries if delivery.tag in tags]
-        if not deliveries:
-            return False
-        assigned.held.put((delivery.record.queue_offset, delivery.record.size) for delivery in deliveries)
-        if self.settings.orderly:
-            assigned.waiting.extend(deliveries)
-            self._offer_next(assigned)
-        else:
-            self._offer(deliveries)
-        return True
-
-    async def _after_pull_error(self, assigned: Assigned, error: Exception) -> None:
-        """Waits as long as the error asks for, and repairs what can be."""
-        pause = PULL_ERROR_PAUSE_S
-        if isinstance(error, RefusedError) and error.response_code in _BUSY:
-            pause = BUSY_PAUSE_S
-        elif isinstance(error, SubscriptionError):
-            await self.session.heartbeat()  # the broker has forgotten us, or not heard of us yet
-        elif isinstance(error, TransportError | NoBrokerError):
-            assigned.broker_id = 0
-        elif isinstance(error, ProtocolError):
-            log.error("messages can't be read queue=%s offset=%d: %s", assigned.queue, assigned.next_offset, error)
-        log.info("pull failed queue=%s: %s", assigned.queue, error)
-        await asyncio.sleep(pause)
+    def delivery(
+        self, record: StoredMessage, queue: MessageQueue, topic: str, settler: Settler, assigned: Assigned | None
+    ) -> Delivery:
+        """A message that users see."""
+        return Delivery(record, queue, topic, settler, assigned, self.session.settings.max_body)
 
     # ── Where to begin ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -569,13 +519,13 @@ class Consumer:
         stored = await self.offsets.read(queue)
         if stored is not None and stored >= 0:
             return stored
-        is_retry = queue.topic.startswith(naming.RETRY_PREFIX)
-        if self.settings.start == "first" or (self.settings.start == "last" and is_retry):
+        is_retry, start = queue.topic.startswith(naming.RETRY_PREFIX), self.settings.start
+        if start == "first" or (start == "last" and is_retry):
             return 0
-        if self.settings.start == "last" or is_retry:
+        if start == "last" or is_retry:
             return await max_offset(self.session, queue)
-        at = time.time() - 30 * 60 if self.settings.start_at is None else self.settings.start_at
-        return await search_offset(self.session, queue, round(at * 1000))
+        at = start.timestamp() if isinstance(start, datetime) else self.settings.start_at
+        return await search_offset(self.session, queue, round((time.time() - 30 * 60 if at is None else at) * 1000))
 
     # ── What the session asks of a member ─────────────────────────────────────────────────────────────────────────
 
@@ -584,7 +534,7 @@ class Consumer:
             group_name=self.group,
             consume_type=self.kind,
             message_model="BROADCASTING" if self.settings.broadcast else "CLUSTERING",
-            consume_from_where=_WHERE[self.settings.start],
+            consume_from_where=_WHERE.get(self.settings.start, _WHERE["timestamp"]),
             subscription_data_set=list(self.subscriptions.values()),
         )
 
@@ -595,7 +545,7 @@ class Consumer:
         self.rebalance_soon()
 
     def rebalance_soon(self) -> None:
-        self._rebalancer.soon()
+        self.rebalancer.soon()
 
     # ── What users may want besides ───────────────────────────────────────────────────────────────────────────────
 
@@ -606,15 +556,14 @@ class Consumer:
     @property
     def assignment(self) -> list[MessageQueue]:
         """The queues that this member has at present."""
-        return sorted(queue for queue in self.queues if not queue.topic.startswith(naming.RETRY_PREFIX))
+        return visible(self.queues)
 
     async def subscribe(self, topic: str, tags: str | None = None, sql: str | None = None) -> None:
         """Consume one more topic, or filter one otherwise. All members of the group must do the same."""
         naming.check_topic(topic)
         wrapped = self.session.wrap(topic)
         self.subscriptions[wrapped] = subscription(wrapped, tags, sql)
-        for queue in [queue for queue in self.queues if queue.topic == wrapped]:
-            await self._rebalancer.drop(queue)
+        await self.rebalancer.give_up([queue for queue in self.queues if queue.topic == wrapped])
         if self._state == "running":
             await self._find_topics()
             await self.session.heartbeat()
@@ -624,13 +573,12 @@ class Consumer:
         """Consume a topic no longer."""
         wrapped = self.session.wrap(topic)
         self.subscriptions.pop(wrapped, None)
-        for queue in [queue for queue in self.queues if queue.topic == wrapped]:
-            await self._rebalancer.drop(queue)
+        await self.rebalancer.give_up([queue for queue in self.queues if queue.topic == wrapped])
         await self.session.heartbeat()
 
     async def drop(self, queue: MessageQueue) -> None:
         """Give a queue up; its committed offset is stored first."""
-        await self._rebalancer.drop(queue)
+        await self.rebalancer.give_up([queue])
 
     def pause(self) -> None:
         """Pull no more messages for now; those that are here may be taken."""
@@ -649,33 +597,7 @@ class Consumer:
     async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on from these offsets, be they before or behind. Raises KourouError when a broker can't be told."""
         for queue, offset in offsets.items():
-            await self._rebalancer.restart(queue, offset)
+            await self.rebalancer.restart(queue, offset)
 
 
-async def max_offset(session: Session, queue: MessageQueue) -> int:
-    """The offset that the next message of the queue will have. Raises KourouError."""
-    return await _offset(
-        session, queue, RequestCode.GET_MAX_OFFSET, GetMaxOffset(topic=queue.topic, queue_id=queue.queue_id).encode()
-    )
-
-
-async def min_offset(session: Session, queue: MessageQueue) -> int:
-    """The offset of the first message that the queue still has. Raises KourouError."""
-    ext = {"topic": queue.topic, "queueId": str(queue.queue_id)}
-    return await _offset(session, queue, RequestCode.GET_MIN_OFFSET, ext)
-
-
-async def search_offset(session: Session, queue: MessageQueue, time_ms: int) -> int:
-    """The offset of the first message that was stored at this time or later. Raises KourouError."""
-    header = SearchOffset(topic=queue.topic, queue_id=queue.queue_id, timestamp=time_ms)
-    return await _offset(session, queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header.encode())
-
-
-async def _offset(session: Session, queue: MessageQueue, code: RequestCode, ext: dict[str, str]) -> int:
-    address, _ = session.routes.member(queue.broker_name)
-    command = Command(code, ext={**ext, "bname": queue.broker_name})
-    answer = await session.pool.ask(address, command, session.settings.request_timeout)
-    return OffsetAnswer.decode(answer.ext).offset
-
-
-__all__ = ["Consumer", "max_offset", "min_offset", "search_offset"]
+__all__ = ["Consumer"]

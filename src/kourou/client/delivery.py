@@ -4,13 +4,20 @@ A delivery is settled once: by `ack`, or by `retry`, or by leaving `process`. Un
 past it, so after a crash it comes again. Settling it when its queue went to another consumer meanwhile does nothing,
 and is no error.
 
+`ack`, `retry` and `dead_letter` are of one kind: the call settles the message, and what it returns may be awaited, to
+wait until the broker was told where it has to be. Forgetting the `await` loses nothing.
+
 Body and properties are decoded when they are first looked at: a consumer that only wants the keys never inflates.
 """
 
-from typing import TYPE_CHECKING, Protocol
+import asyncio
+import logging
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kourou.protocol import properties as _properties
-from kourou.protocol.compression import decompress
+from kourou.protocol.compression import DECOMPRESSED_LIMIT_BYTES, decompress
+from kourou.protocol.errors import BodyError
 from kourou.protocol.hosts import decode_host
 from kourou.protocol.ids import encode_offset_id
 from kourou.protocol.message import MessageQueue
@@ -19,6 +26,8 @@ from kourou.protocol.record import StoredMessage
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+log = logging.getLogger(__name__)
 
 
 class RetryLater(Exception):
@@ -33,12 +42,29 @@ class DeadLetter(Exception):
     """Raised by a listener, or inside `process`: the message shall not come again, but go to the dead letters."""
 
 
+class Settling:
+    """What settling a message returns. Await it, or do not: the message is settled either way."""
+
+    __slots__ = ("_task",)
+
+    def __init__(self, task: "asyncio.Task[None] | None" = None) -> None:
+        self._task = task
+
+    def __await__(self) -> Generator[Any, None, None]:
+        if self._task is not None:
+            yield from asyncio.shield(self._task).__await__()
+
+
+SETTLED: Final = Settling()
+"""Nothing is left to wait for."""
+
+
 class Settler(Protocol):
     """Who is told what becomes of a delivery."""
 
     def acked(self, delivery: "Delivery") -> None: ...
 
-    async def failed(self, delivery: "Delivery", delay_level: int) -> None: ...
+    def failed(self, delivery: "Delivery", delay_level: int) -> Settling: ...
 
 
 class Delivery:
@@ -46,6 +72,7 @@ class Delivery:
 
     __slots__ = (
         "_body",
+        "_max_body",
         "_properties",
         "_settler",
         "queue",
@@ -58,7 +85,13 @@ class Delivery:
     )
 
     def __init__(
-        self, record: StoredMessage, queue: MessageQueue, topic: str, settler: Settler | None, source: object = None
+        self,
+        record: StoredMessage,
+        queue: MessageQueue,
+        topic: str,
+        settler: Settler | None,
+        source: object = None,
+        max_body: int = DECOMPRESSED_LIMIT_BYTES,
     ) -> None:
         self.record = record
         """As it is stored."""
@@ -72,15 +105,19 @@ class Delivery:
         self.started = 0.0  # when it was handed out
         self.source = source  # the settler's own
         self._settler = settler
+        self._max_body = max_body
         self._body: bytes | None = None
         self._properties: dict[str, str] | None = None
 
     @property
     def body(self) -> bytes:
-        """As its producer gave it. Raises BodyError when it does not decompress."""
+        """As its producer gave it. Raises BodyError when it does not decompress into `max_body` bytes at most."""
         body = self._body
         if body is None:
-            body = self._body = decompress(self.record.body, self.record.sys_flag)
+            try:
+                body = self._body = decompress(self.record.body, self.record.sys_flag, self._max_body)
+            except BodyError as error:
+                raise BodyError(f"the body of message {self.message_id} can't be read: {error}") from None
         return body
 
     @property
@@ -157,30 +194,33 @@ class Delivery:
 
     # ── What becomes of it ────────────────────────────────────────────────────────────────────────────────────────
 
-    def ack(self) -> None:
+    def ack(self) -> Settling:
         """It is done. A second time does nothing."""
         if not self.settled:
             self.settled = True
             if self._settler is not None:
                 self._settler.acked(self)
+        return SETTLED
 
-    async def retry(self, delay_level: int = 0) -> None:
+    def retry(self, delay_level: int = 0) -> Settling:
         """It shall come again, after the delay of this level; 0 lets the broker choose, longer each time."""
-        if not self.settled:
-            self.settled = True
-            if self._settler is not None:
-                await self._settler.failed(self, delay_level)
+        if self.settled:
+            return SETTLED
+        self.settled = True
+        return SETTLED if self._settler is None else self._settler.failed(self, delay_level)
 
-    async def dead_letter(self) -> None:
+    def dead_letter(self) -> Settling:
         """It shall not come again: it goes to the group's dead letters."""
-        await self.retry(-1)
+        return self.retry(-1)
 
-    def process(self) -> "Processing":
-        """`async with msg.process():` acks at the end; an exception means retry, and goes no further.
+    def process(self, *, suppress: bool = False) -> "Processing":
+        """`async with message.process():` acks at the end; an exception means retry, and is raised again.
 
-        Cancellation is no failure of the message: it is left unsettled, and comes again when its queue does.
+        With `suppress` the exception is logged and goes no further, so that a loop goes on with the next message.
+        `RetryLater` and `DeadLetter` say what to do with the message, and never go further. Cancellation is no failure
+        of the message: it is left unsettled, and comes again when its queue does.
         """
-        return Processing(self)
+        return Processing(self, suppress)
 
     def __repr__(self) -> str:
         return f"<Delivery {self.message_id} topic={self.topic} queue={self.queue_id} offset={self.queue_offset}>"
@@ -189,10 +229,11 @@ class Delivery:
 class Processing:
     """See `Delivery.process`."""
 
-    __slots__ = ("_delivery",)
+    __slots__ = ("_delivery", "_suppress")
 
-    def __init__(self, delivery: Delivery) -> None:
+    def __init__(self, delivery: Delivery, suppress: bool = False) -> None:
         self._delivery = delivery
+        self._suppress = suppress
 
     async def __aenter__(self) -> Delivery:
         return self._delivery
@@ -205,25 +246,25 @@ class Processing:
             return False
         if not isinstance(error, Exception):
             return False
-        await settle_failure(self._delivery, error)
-        return True
+        return await settle_failure(self._delivery, error, suppress=self._suppress)
 
 
-async def settle_failure(delivery: Delivery, error: Exception) -> None:
-    """What an exception from user code means for a message."""
+async def settle_failure(delivery: Delivery, error: Exception, *, suppress: bool = True) -> bool:
+    """What an exception from user code means for a message. True: it is dealt with, and goes no further."""
     if isinstance(error, RetryLater):
         await delivery.retry(error.delay_level)
-    elif isinstance(error, DeadLetter):
+        return True
+    if isinstance(error, DeadLetter):
         await delivery.dead_letter()
-    else:
+        return True
+    if suppress:
         log_failure(delivery, error)
-        await delivery.retry()
+    await delivery.retry()
+    return suppress
 
 
 def log_failure(delivery: Delivery, error: Exception) -> None:
-    import logging
-
-    logging.getLogger(__name__).warning(
+    log.warning(
         "message failed id=%s topic=%s times=%d",
         delivery.message_id,
         delivery.topic,

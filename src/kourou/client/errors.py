@@ -17,6 +17,18 @@ class NoNameServerError(ClientError):
     retriable = True
 
 
+class NotANameServerError(NoNameServerError):
+    """What answers at the address is no name server: most often it is a broker."""
+
+    retriable = False
+
+    def __init__(self, addresses: str) -> None:
+        super().__init__(
+            f"{addresses} is no name server: it does not know the requests of one, as a broker would not. "
+            "Give the address of the name server (port 9876 by default), not that of a broker (10911)"
+        )
+
+
 class NoRouteError(ClientError):
     """No broker serves the topic, as far as the name server knows."""
 

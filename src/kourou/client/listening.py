@@ -12,6 +12,7 @@ from typing import Any
 
 from kourou.client.consumer import Consumer
 from kourou.client.delivery import Delivery, log_failure, settle_failure
+from kourou.client.events import is_coroutine_function
 
 Listener = Callable[[Delivery], object]
 BatchListener = Callable[[list[Delivery]], object]
@@ -31,7 +32,7 @@ class Listening:
         self._threads: ThreadPoolExecutor | None = None
 
     def _as_coroutine(self, listener: Any) -> Callable[[Any], Awaitable[None]]:
-        if inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(getattr(listener, "__call__", None)):  # noqa: B004
+        if is_coroutine_function(listener):
             return listener  # type: ignore[no-any-return]
 
         async def in_thread(messages: Any) -> None:

@@ -16,10 +16,11 @@ from typing import Final
 
 from kourou.client import naming
 from kourou.client.assigned import Assigned
-from kourou.client.consumer import Consumer, max_offset, min_offset, search_offset
+from kourou.client.consumer import Consumer
 from kourou.client.delivery import Delivery
 from kourou.client.errors import ClientError
 from kourou.client.filters import subscription
+from kourou.client.places import max_offset, min_offset, search_offset
 from kourou.client.pulling import Pull
 from kourou.client.session import Session
 from kourou.client.settings import ConsumerSettings
@@ -42,7 +43,7 @@ class LitePullConsumer(Consumer):
         self._given: list[Delivery] = []  # by the last poll
         self._last_commit = time.monotonic()
 
-    def _how(self, wanted: SubscriptionData) -> Pull:
+    def how(self, wanted: SubscriptionData) -> Pull:
         settings = self.settings
         return Pull(
             group=self.group,
@@ -76,11 +77,8 @@ class LitePullConsumer(Consumer):
             self.subscriptions[topic] = subscription(topic, tags)
             await self.session.routes.refresh(topic)
         await self.start()
-        for queue in set(self.queues) - chosen:
-            await self.drop(queue)
-        for queue in chosen - set(self.queues):
-            assigned = self.queues[queue] = Assigned(queue)
-            self.begin_pulling(assigned)
+        await self.rebalancer.give_up(sorted(set(self.queues) - chosen))
+        await self.rebalancer.take_on(sorted(chosen - set(self.queues)))
 
     def _choose(self, mode: str) -> None:
         if self._mode not in ("", mode):

@@ -13,9 +13,10 @@ import re
 import urllib.request
 from collections.abc import Sequence
 
-from kourou.client.errors import NoNameServerError
+from kourou.client.errors import NoNameServerError, NotANameServerError
 from kourou.client.pool import Pool
 from kourou.net.errors import TransportError
+from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command
 from kourou.protocol.errors import refused
 
@@ -24,6 +25,17 @@ log = logging.getLogger(__name__)
 ENVIRONMENT = "NAMESRV_ADDR"
 DISCOVERY_TIMEOUT_S = 3.0
 DISCOVERY_SIZE_MAX = 64 * 1024
+
+_UNKNOWN_REQUEST = int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+_EVERY_NAME_SERVER_KNOWS = frozenset(
+    (
+        RequestCode.GET_ROUTEINFO_BY_TOPIC,
+        RequestCode.GET_BROKER_CLUSTER_INFO,
+        RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+        RequestCode.GET_KV_CONFIG,
+    )
+)
+"""Requests that no broker answers. One that refuses them is no name server."""
 
 _INSTANCE = re.compile(r"(MQ_INST_\w+_\w+)\.").match
 
@@ -81,14 +93,21 @@ class NameServers:
             raise NoNameServerError(
                 f"no name server is known: pass its address, as in connect('127.0.0.1:9876'), or set {ENVIRONMENT}"
             )
-        failures = []
+        failures: list[str] = []
+        others: list[str] = []  # that answer, and are no name servers
         for _ in range(len(self.addresses)):
             address = self.addresses[self._current % len(self.addresses)]
             try:
-                return await self._pool.request(address, command, self._timeout)
+                answer = await self._pool.request(address, command, self._timeout)
             except TransportError as error:
                 failures.append(f"{address}: {error}")
-                self._current += 1
+            else:
+                if answer.code != _UNKNOWN_REQUEST or command.code not in _EVERY_NAME_SERVER_KNOWS:
+                    return answer
+                others.append(address)
+            self._current += 1
+        if others:
+            raise NotANameServerError("; ".join(others))
         raise NoNameServerError("no name server answers; " + "; ".join(failures))
 
     async def discover(self) -> None:

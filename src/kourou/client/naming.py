@@ -56,9 +56,17 @@ def check_topic(topic: str) -> None:
         raise InvalidNameError(f"topic {topic[:40]!r}… has {len(topic)} characters; {limit} are allowed")
 
 
-@lru_cache(maxsize=4096)
 def check_sendable(topic: str) -> None:
     """Raises InvalidNameError for a topic that takes no messages from clients."""
+    try:
+        _check_sendable(topic)
+    except TypeError:  # of a list, say, which no cache takes
+        check_topic(topic)
+        raise
+
+
+@lru_cache(maxsize=4096)
+def _check_sendable(topic: str) -> None:
     check_topic(topic)
     if topic in NOT_FOR_SENDING:
         raise InvalidNameError(f"topic {topic!r} belongs to the broker: clients may not send to it")
@@ -74,6 +82,8 @@ def check_group(group: str) -> None:
 
 
 def _check(what: str, name: str) -> None:
+    if not isinstance(name, str):
+        raise InvalidNameError(f"the name of a {what} is text, not {type(name).__name__}")
     if not name or not name.strip():
         raise InvalidNameError(f"a {what} needs a name")
     if not is_allowed(name):

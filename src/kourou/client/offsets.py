@@ -9,7 +9,7 @@ import asyncio
 import logging
 import os
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from kourou.client.session import Session
 from kourou.protocol.bodies import ResetOffsetBody
@@ -20,6 +20,9 @@ from kourou.protocol.headers import OffsetAnswer, QueryConsumerOffset, UpdateCon
 from kourou.protocol.message import MessageQueue
 
 log = logging.getLogger(__name__)
+
+STORED_AT_ONCE: Final = 64
+"""Offsets of as many queues are on their way to brokers at a time."""
 
 
 class OffsetStore(Protocol):
@@ -37,8 +40,11 @@ class OffsetStore(Protocol):
     async def reset(self, queue: MessageQueue, offset: int) -> None:
         """Go on from here, be it before or behind. Raises KourouError."""
 
-    async def persist(self, queues: "set[MessageQueue] | None" = None) -> None:
-        """Store what was committed, of these queues or of all. What fails is stored next time."""
+    async def persist(self, queues: "set[MessageQueue] | None" = None, *, confirmed: bool = False) -> None:
+        """Store what was committed, of these queues or of all. What fails is stored next time.
+
+        `confirmed` waits until it is stored: whoever has the queue next goes on from there.
+        """
 
     def forget(self, queue: MessageQueue) -> None:
         """The queue is not ours any more."""
@@ -80,15 +86,27 @@ class BrokerOffsets:
         await self._session.pool.ask(address, self._command(queue, offset), self._session.settings.request_timeout)
         self._stored[queue] = offset
 
-    async def persist(self, queues: "set[MessageQueue] | None" = None) -> None:
-        for queue, offset in list(self._offsets.items()):
-            if (queues is None or queue in queues) and self._stored.get(queue) != offset:
-                try:
-                    address, _ = self._session.routes.member(queue.broker_name)
-                    await self._session.pool.tell(address, self._command(queue, offset))
-                    self._stored[queue] = offset
-                except KourouError as error:
-                    log.info("offset not stored queue=%s offset=%d: %s", queue, offset, error)
+    async def persist(self, queues: "set[MessageQueue] | None" = None, *, confirmed: bool = False) -> None:
+        changed = [
+            (queue, offset)
+            for queue, offset in self._offsets.items()
+            if (queues is None or queue in queues) and self._stored.get(queue) != offset
+        ]
+        for at in range(0, len(changed), STORED_AT_ONCE):
+            some = changed[at : at + STORED_AT_ONCE]
+            await asyncio.gather(*(self._store(queue, offset, confirmed) for queue, offset in some))
+
+    async def _store(self, queue: MessageQueue, offset: int, confirmed: bool) -> None:
+        try:
+            address, _ = self._session.routes.member(queue.broker_name)
+            command = self._command(queue, offset)
+            if confirmed:
+                await self._session.pool.ask(address, command, self._session.settings.request_timeout)
+            else:
+                await self._session.pool.tell(address, command)
+            self._stored[queue] = offset
+        except KourouError as error:
+            log.info("offset not stored queue=%s offset=%d: %s", queue, offset, error)
 
     def _command(self, queue: MessageQueue, offset: int) -> Command:
         header = UpdateConsumerOffset(
@@ -129,7 +147,7 @@ class FileOffsets:
         self._dirty = True
         await self.persist()
 
-    async def persist(self, queues: "set[MessageQueue] | None" = None) -> None:  # noqa: ARG002
+    async def persist(self, queues: "set[MessageQueue] | None" = None, *, confirmed: bool = False) -> None:  # noqa: ARG002
         if not self._dirty:
             return
         self._dirty = False

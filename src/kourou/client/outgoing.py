@@ -8,7 +8,7 @@ message. Java: DefaultMQProducerImpl.sendKernelImpl, MessageBatch.
 """
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -42,7 +42,7 @@ class Message(msgspec.Struct, kw_only=True):
     """What consumers may filter by."""
     keys: str | Sequence[str] = ()
     """What the message can be found by later. One key, or several."""
-    properties: dict[str, str] = {}
+    properties: Mapping[str, str] = {}
     """Whatever else there is to say; consumers may filter by it with SQL."""
     delay: timedelta | None = None
     """Deliver it this much later (a broker of 5.0 or later)."""
@@ -96,10 +96,7 @@ class Draft(msgspec.Struct):
 
 
 def draft(topic: str, message: Message, settings: ProducerSettings, extra: dict[str, str] | None = None) -> Draft:
-    """What is sent of a message. `extra` are properties of the system's own.
-
-    Raises InvalidMessageError, LocalProtocolError.
-    """
+    """What is sent of a message. `extra` are properties of the system's own. Raises InvalidMessageError."""
     body = message.body
     if type(body) is not bytes:
         body = _as_bytes(body)
@@ -110,6 +107,7 @@ def draft(topic: str, message: Message, settings: ProducerSettings, extra: dict[
         )
     unique_id = MESSAGE_IDS.next(time.time_ns() // 1_000_000)
     text, kind, keys = _properties_text(message, unique_id, extra)
+    _check_flag(message.flag)
     sys_flag = 0
     if settings.compress_from is not None and size >= settings.compress_from:
         body = compress(body, settings.compression, settings.compression_level)
@@ -138,35 +136,62 @@ def _as_bytes(body: object) -> bytes:
     raise InvalidMessageError(f"a body is bytes, not {type(body).__name__}: encode it first")
 
 
+def _check_flag(flag: int) -> None:
+    if not isinstance(flag, int) or not -(2**31) <= flag < 2**31:
+        raise InvalidMessageError(f"a flag is a number of 32 bits, not {flag!r}")
+
+
+def _check_text(what: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise InvalidMessageError(f"{what} is text, not {type(value).__name__}: {str(value)[:40]!r} in quotes may do")
+
+
 def _properties_text(message: Message, unique_id: str, extra: dict[str, str] | None) -> tuple[str, int, str]:
-    """The properties string, the kind of message, and its keys."""
+    """The properties string, the kind of message, and its keys. Raises InvalidMessageError."""
     named: dict[str, str] = {}
     kind = 0
-    for name, value in message.properties.items():
-        _properties.check_user_property(name, value)
-        named[name] = value
-    if message.tag:
-        named[Property.TAGS] = message.tag
-    keys = _joined_keys(message.keys) if message.keys else ""
-    if keys:
-        named[Property.KEYS] = keys
-    if message.delay_level or message.delay is not None or message.deliver_at is not None:
-        named.update(_delay(message))
-        kind = 3
-    if extra:
-        named.update(extra)
-    own = f"UNIQ_KEY\x01{unique_id}\x02WAIT\x01{'true' if message.wait_stored else 'false'}\x02"
-    if not named:
-        return own, kind, keys
-    text = _properties.encode(named)
+    try:
+        if message.properties:
+            _add_user_properties(named, message.properties)
+        if message.tag:
+            _check_text("a tag", message.tag)
+            named[Property.TAGS] = message.tag
+        keys = _joined_keys(message.keys) if message.keys else ""
+        if keys:
+            named[Property.KEYS] = keys
+        if message.delay_level or message.delay is not None or message.deliver_at is not None:
+            named.update(_delay(message))
+            kind = 3
+        if extra:
+            named.update(extra)
+        own = f"UNIQ_KEY\x01{unique_id}\x02WAIT\x01{'true' if message.wait_stored else 'false'}\x02"
+        if not named:
+            return own, kind, keys
+        text = _properties.encode(named)
+    except LocalProtocolError as error:
+        raise InvalidMessageError(str(error)) from None
     if len(text) + len(own) > PROPERTIES_SIZE_MAX:
-        raise LocalProtocolError(f"properties take more than the {PROPERTIES_SIZE_MAX} bytes that fit")
+        raise InvalidMessageError(f"properties take more than the {PROPERTIES_SIZE_MAX} bytes that fit")
     return text + own, kind, keys
 
 
+def _add_user_properties(named: dict[str, str], properties: Mapping[str, str]) -> None:
+    if not isinstance(properties, Mapping):
+        raise InvalidMessageError(f"properties are a mapping of text to text, not {type(properties).__name__}")
+    for name, value in properties.items():
+        _check_text("the name of a property", name)
+        _check_text(f"property {name[:40]!r}", value)
+        _properties.check_user_property(name, value)
+        named[name] = value
+
+
 def _joined_keys(keys: str | Iterable[str]) -> str:
-    found = [keys] if isinstance(keys, str) else list(keys)
+    try:
+        found = [keys] if isinstance(keys, str) else list(keys)
+    except TypeError:
+        raise InvalidMessageError(f"keys are text, or a list of texts, not {type(keys).__name__}") from None
     for key in found:
+        _check_text("a key", key)
         if not key or KEY_SEPARATOR in key:
             raise InvalidMessageError(f"key {key[:40]!r} is empty or holds a blank, and blanks separate keys")
     return KEY_SEPARATOR.join(found)
@@ -176,6 +201,12 @@ def _delay(message: Message) -> dict[str, str]:
     given = [message.delay is not None, message.deliver_at is not None, bool(message.delay_level)]
     if sum(given) > 1:
         raise InvalidMessageError("delay, deliver_at and delay_level exclude each other")
+    if message.delay is not None and not isinstance(message.delay, timedelta):
+        raise InvalidMessageError(f"a delay is a timedelta, not {type(message.delay).__name__}")
+    if message.deliver_at is not None and not isinstance(message.deliver_at, datetime):
+        raise InvalidMessageError(f"deliver_at is a datetime, not {type(message.deliver_at).__name__}")
+    if not isinstance(message.delay_level, int):
+        raise InvalidMessageError(f"a delay level is a number, not {type(message.delay_level).__name__}")
     if message.delay is not None:
         delay_ms = round(message.delay.total_seconds() * 1000)
         if delay_ms < 0:
@@ -191,7 +222,7 @@ def _delay(message: Message) -> dict[str, str]:
 def draft_batches(topic: str, messages: Iterable[Message], settings: ProducerSettings) -> list[Draft]:
     """Batches of at most `batch_size_max` bytes. A message that is larger by itself gets a batch of its own.
 
-    Raises InvalidMessageError, LocalProtocolError.
+    Raises InvalidMessageError.
     """
     batches: list[Draft] = []
     entries: list[bytes] = []
@@ -220,6 +251,7 @@ def _batch_entry(topic: str, message: Message, settings: ProducerSettings) -> tu
         )
     unique_id = MESSAGE_IDS.next(time.time_ns() // 1_000_000)
     text, _, _ = _properties_text(message, unique_id, None)
+    _check_flag(message.flag)
     raw = text.encode()
     head = (22 + len(body) + len(raw)).to_bytes(4) + bytes(8) + message.flag.to_bytes(4, signed=True)
     return b"".join((head, len(body).to_bytes(4), body, len(raw).to_bytes(2), raw)), unique_id

@@ -52,6 +52,7 @@ class Pool:
         self._opening: dict[str, asyncio.Task[Link]] = {}
         self._closed = False
         self.on_connected: Callable[[str], None] | None = None  # told of every new connection
+        self.on_lost: Callable[[str, str], None] | None = None  # and of every one that is gone, with the reason
 
     def link(self, address: str) -> Link | None:
         """The open connection to this address, if there is one."""
@@ -91,6 +92,12 @@ class Pool:
         self._links[address] = link
         if self.on_connected is not None:
             self.on_connected(address)
+        link.lost.add_done_callback(lambda _: self._gone(address, link))
+
+    def _gone(self, address: str, link: Link) -> None:
+        if self.on_lost is not None:
+            is_ours = self._closed or self._links.get(address) is not link
+            self.on_lost(address, link.reason or f"closed by the {'client' if is_ours else 'server'}")
 
     def sign(self, command: Command) -> None:
         """Signs, if there is an account."""

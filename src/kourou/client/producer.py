@@ -15,7 +15,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Final
@@ -32,7 +32,7 @@ from kourou.client.settings import ProducerSettings
 from kourou.net.errors import RequestTimedOutError, TransportError
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command
-from kourou.protocol.errors import KourouError, refused
+from kourou.protocol.errors import KourouError, RefusedError, refused
 from kourou.protocol.hashes import java_hash
 from kourou.protocol.headers import RecallMessage
 from kourou.protocol.message import MessageQueue
@@ -95,7 +95,7 @@ class Producer:
         *,
         tag: str | None = None,
         keys: str | Sequence[str] = (),
-        properties: dict[str, str] | None = None,
+        properties: Mapping[str, str] | None = None,
         ordering_key: str | None = None,
         queue: MessageQueue | None = None,
         selector: Selector | None = None,
@@ -120,7 +120,7 @@ class Producer:
             delay_level=delay_level,
             flag=flag,
         )
-        extra = None if ordering_key is None else {Property.SHARDING_KEY: ordering_key}
+        extra = _sharding(ordering_key)
         prepared = self.draft(topic, message, extra)
         if ordering_key is not None:
             prepared.kind = 4
@@ -146,7 +146,7 @@ class Producer:
         limit = self.settings.timeout if timeout is None else timeout
         under_way: list[_UnderWay] = []
         results: list[SendResult | KourouError] = []
-        extra = None if ordering_key is None else {Property.SHARDING_KEY: ordering_key}
+        extra = _sharding(ordering_key)
         try:
             for item in messages:
                 message = item if isinstance(item, Message) else Message(body=item)
@@ -200,7 +200,7 @@ class Producer:
         *,
         tag: str | None = None,
         keys: str | Sequence[str] = (),
-        properties: dict[str, str] | None = None,
+        properties: Mapping[str, str] | None = None,
         ordering_key: str | None = None,
         queue: MessageQueue | None = None,
         selector: Selector | None = None,
@@ -291,7 +291,7 @@ class Producer:
             except KourouError as error:
                 self._note_failure(prepared, queue, error)
                 failed.append((queue.broker_name, error))
-                if len(failed) >= attempts or not may_help_to_retry(error):
+                if len(failed) >= attempts or not self._may_try_again(prepared.topic, failed):
                     raise _last(failed) from None
             self._session.metrics.sent[prepared.topic].retries += 1
             await self._before_retry(prepared.topic, failed, deadline)
@@ -323,6 +323,17 @@ class Producer:
             self._faults.failed(queue.broker_name, _now_ms(), reachable=reachable)
         if self.on_sent is not None:
             self.on_sent(prepared, queue, None, 0.0)
+
+    def _may_try_again(self, topic: str, failed: "list[tuple[str, KourouError]]") -> bool:
+        """Whether another attempt may do better: for a refusal that will not change, only one on another broker."""
+        error = failed[-1][1]
+        if not may_help_to_retry(error):
+            return False
+        if error.retriable or not isinstance(error, RefusedError):
+            return True
+        route = self._session.routes.cached(topic)
+        asked = {broker for broker, _ in failed}
+        return route is not None and any(queue.broker_name not in asked for queue in route.publish)
 
     async def _before_retry(self, topic: str, failed: "list[tuple[str, KourouError]]", deadline: float) -> None:
         """What failed may be known better by now: ask for the route, and give the only broker some time."""
@@ -409,7 +420,7 @@ class Producer:
             again: list[_UnderWay] = []
             for sent in pending:
                 outcome = await self._outcome(sent)
-                if isinstance(outcome, KourouError) and self._may_send_again(sent, outcome):
+                if isinstance(outcome, KourouError) and self._may_send_again(sent):
                     again.append(sent)
                     continue
                 results[sent.index] = outcome
@@ -439,10 +450,10 @@ class Producer:
         sent.failed.append((queue.broker_name, error))
         return _last(sent.failed)
 
-    def _may_send_again(self, sent: "_UnderWay", error: KourouError) -> bool:
+    def _may_send_again(self, sent: "_UnderWay") -> bool:
         if sent.fixed is not None or not sent.failed or len(sent.failed) > self.settings.retries:
             return False
-        return may_help_to_retry(error)
+        return self._may_try_again(sent.prepared.topic, sent.failed)
 
 
 class _UnderWay:
@@ -494,7 +505,7 @@ def make_message(
     *,
     tag: str | None = None,
     keys: str | Sequence[str] = (),
-    properties: dict[str, str] | None = None,
+    properties: Mapping[str, str] | None = None,
     delay: timedelta | None = None,
     deliver_at: datetime | None = None,
     delay_level: int = 0,
@@ -528,6 +539,14 @@ def _selector(
         wrapped = MessageQueue(session.wrap(queue.topic), queue.broker_name, queue.queue_id)
         return lambda queues: wrapped  # noqa: ARG005
     return selector
+
+
+def _sharding(ordering_key: str | None) -> dict[str, str] | None:
+    if ordering_key is None:
+        return None
+    if not isinstance(ordering_key, str):
+        raise InvalidMessageError(f"an ordering key is text, not {type(ordering_key).__name__}")
+    return {Property.SHARDING_KEY: ordering_key}
 
 
 def _broker_of_handle(handle: str) -> str | None:

@@ -8,10 +8,10 @@ from datetime import datetime
 import msgspec
 
 from kourou.client import naming
-from kourou.client.consumer import max_offset, min_offset, search_offset
 from kourou.client.delivery import Delivery, delivered_topic
 from kourou.client.filters import subscription
 from kourou.client.offsets import BrokerOffsets
+from kourou.client.places import max_offset, min_offset, search_offset
 from kourou.client.pulling import Pull, PullStatus, pull
 from kourou.client.session import Session
 from kourou.protocol.message import MessageQueue
@@ -62,7 +62,10 @@ class PullConsumer:
         how = Pull(group=self.group, subscription=wanted, batch=count, suspend=wait, with_subscription=True)
         pulled = await pull(self._session, how, queue, offset)
         unwrap = self._session.unwrap
-        messages = [Delivery(record, queue, unwrap(delivered_topic(record)), None) for record in pulled.records]
+        limit = self._session.settings.max_body
+        messages = [
+            Delivery(record, queue, unwrap(delivered_topic(record)), None, max_body=limit) for record in pulled.records
+        ]
         if wanted.tags_set:
             messages = [message for message in messages if message.tag in wanted.tags_set]
         return Batch(messages, pulled.status, pulled.next_offset, pulled.min_offset, pulled.max_offset)

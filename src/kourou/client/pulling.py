@@ -1,6 +1,9 @@
 """One pull: a request for the messages of a queue from an offset on, and what its answer means.
 
 Whoever pulls gets records as they are stored; they become messages when somebody looks at them (delivery.py).
+
+An answer is held to what was asked: no more messages than that, none from before the offset, in order, and the next
+offset lies after them. An offset that goes backwards would repeat messages for ever, so it is refused.
 """
 
 from enum import Enum
@@ -14,8 +17,8 @@ from kourou.protocol.batch import decode_batch
 from kourou.protocol.bodies import SubscriptionData
 from kourou.protocol.codes import MASTER_ID, PullSysFlag, RequestCode, ResponseCode, SysFlag
 from kourou.protocol.command import Command
-from kourou.protocol.compression import decompress
-from kourou.protocol.errors import HeaderError, refused
+from kourou.protocol.compression import DECOMPRESSED_LIMIT_BYTES, decompress
+from kourou.protocol.errors import BodyError, HeaderError, refused
 from kourou.protocol.message import MessageQueue, QueueOffset
 from kourou.protocol.record import StoredMessage, decode_records
 
@@ -27,6 +30,15 @@ _BATCH_IN_RECORD: Final = int(SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP)
 
 ANSWER_SLACK_S: Final = 15.0
 """How much longer than the broker may hold a pull we wait for its answer."""
+
+
+RECORDS_MAX: Final = 4096
+"""Records of one answer that are decoded where the caller asked for no smaller number."""
+
+BATCH_MESSAGES_MAX: Final = 16_384
+"""Messages that one record may hold as a batch."""
+
+OFFSET_MAX: Final = 2**63 - 1
 
 
 class PullStatus(Enum):
@@ -107,41 +119,85 @@ async def pull(
     code = RequestCode.LITE_PULL_MESSAGE if how.is_lite else RequestCode.PULL_MESSAGE
     timeout = how.suspend + ANSWER_SLACK_S if how.suspend else session.settings.request_timeout + 7.0
     answer = await session.pool.request(address, Command(code, ext=ext), timeout)
-    return read_answer(answer)
+    return read_answer(answer, offset, count=how.batch, max_body=session.settings.max_body)
 
 
-def read_answer(answer: Command) -> Pulled:
-    """What an answer says. Raises RefusedError, HeaderError, BodyError."""
+def read_answer(
+    answer: Command, offset: int = 0, *, count: int = RECORDS_MAX, max_body: int = DECOMPRESSED_LIMIT_BYTES
+) -> Pulled:
+    """What the answer to a pull from `offset` says. Raises RefusedError, HeaderError, BodyError."""
     status = _STATUS.get(answer.code)
     if status is None:
         raise refused(answer.code, answer.remark)
     ext = answer.ext or {}
+    following, lowest, highest = (_offset_in(ext, name) for name in ("nextBeginOffset", "minOffset", "maxOffset"))
     try:
-        return Pulled(
-            status,
-            int(ext["nextBeginOffset"]),
-            int(ext["minOffset"]),
-            int(ext["maxOffset"]),
-            int(ext["suggestWhichBrokerId"]),
-            records_of(answer.body) if status is PullStatus.FOUND else [],
-            len(answer.body),
-        )
+        suggested = int(ext["suggestWhichBrokerId"])
     except (KeyError, ValueError) as error:
         raise HeaderError(f"answer to a pull without {error}") from None
+    records: list[StoredMessage] = []
+    if status is PullStatus.FOUND:
+        records, is_all = _wanted(answer.body, offset, count, max_body)
+        if records and (not is_all or following <= records[-1].queue_offset):
+            following = records[-1].queue_offset + 1
+        if following <= offset:
+            raise _backwards(offset, following)
+    elif status is PullStatus.OFFSET_MOVED:
+        if not lowest <= following <= highest:
+            raise HeaderError(
+                f"the broker moves the offset to {following}, outside of its queue from {lowest} to {highest}"
+            )
+    elif following < offset:
+        raise _backwards(offset, following)
+    return Pulled(status, following, lowest, highest, suggested, records, len(answer.body))
 
 
-def records_of(body: bytes) -> list[StoredMessage]:
-    """The records in a body; one that holds a batch comes as its messages. Raises BodyError."""
-    records = decode_records(body)
+def _offset_in(ext: dict[str, str], name: str) -> int:
+    try:
+        offset = int(ext[name])
+    except (KeyError, ValueError) as error:
+        raise HeaderError(f"answer to a pull without {error}") from None
+    if not -1 <= offset <= OFFSET_MAX:
+        raise HeaderError(f"answer to a pull with {name}={offset}")
+    return offset
+
+
+def _backwards(offset: int, following: int) -> HeaderError:
+    return HeaderError(
+        f"the broker was asked for messages from offset {offset} on and continues at {following}: "
+        "that would repeat messages for ever, so the answer is dropped"
+    )
+
+
+def _wanted(body: bytes, offset: int, count: int, max_body: int) -> tuple[list[StoredMessage], bool]:
+    """The records from this offset on, `count` at most, and whether these are all. Raises BodyError."""
+    found = records_of(body, count=count + 1, max_body=max_body)
+    is_all = len(found) <= count
+    kept: list[StoredMessage] = []
+    following = offset
+    for record in found if is_all else found[:count]:
+        if record.queue_offset >= following:
+            kept.append(record)
+            following = record.queue_offset + 1
+        elif kept:
+            raise BodyError(f"messages are not in order: offset {record.queue_offset} comes after {following - 1}")
+    return kept, is_all
+
+
+def records_of(
+    body: bytes, *, count: int = RECORDS_MAX, max_body: int = DECOMPRESSED_LIMIT_BYTES
+) -> list[StoredMessage]:
+    """The first `count` records in a body; one that holds a batch comes as its messages. Raises BodyError."""
+    records = decode_records(body, count=count)
     if any(record.sys_flag & _BATCH_IN_RECORD == _BATCH_IN_RECORD for record in records):
-        return [message for record in records for message in _unwrapped(record)]
+        return [message for record in records for message in _unwrapped(record, max_body)]
     return records
 
 
-def _unwrapped(record: StoredMessage) -> list[StoredMessage]:
+def _unwrapped(record: StoredMessage, max_body: int) -> list[StoredMessage]:
     if record.sys_flag & _BATCH_IN_RECORD != _BATCH_IN_RECORD:
         return [record]
-    body = decompress(record.body, record.sys_flag)
+    body = decompress(record.body, record.sys_flag, max_body)
     flags = record.sys_flag & ~int(SysFlag.COMPRESSED)
     return [
         msgspec.structs.replace(
@@ -152,5 +208,5 @@ def _unwrapped(record: StoredMessage) -> list[StoredMessage]:
             sys_flag=flags,
             queue_offset=QueueOffset(record.queue_offset + index),
         )
-        for index, entry in enumerate(decode_batch(body))
+        for index, entry in enumerate(decode_batch(body, max(max_body, len(record.body)), BATCH_MESSAGES_MAX))
     ]

@@ -10,8 +10,9 @@ import logging
 import time
 from typing import TYPE_CHECKING, Final
 
-from kourou.client.assigned import Assigned
+from kourou.client.assigned import Assigned, visible
 from kourou.client.errors import NoRouteError
+from kourou.client.events import call_queues
 from kourou.client.routes import Route
 from kourou.protocol.bodies import (
     GetConsumerListByGroupResponseBody,
@@ -21,7 +22,7 @@ from kourou.protocol.bodies import (
 )
 from kourou.protocol.codes import RequestCode
 from kourou.protocol.command import Command
-from kourou.protocol.errors import KourouError, PeerFailedError
+from kourou.protocol.errors import BodyError, KourouError, PeerFailedError
 from kourou.protocol.headers import GetConsumerListByGroup
 from kourou.protocol.message import MessageQueue
 
@@ -35,6 +36,12 @@ SOON_S: Final = 1.0
 
 UNLOCK_WAIT_S: Final = 20.0
 """How long the lock of a dropped queue is kept for a message that is being worked on."""
+
+
+MEMBERS_MAX: Final = 10_000
+"""Members of a group that queues are shared with; a broker that names more is not believed."""
+
+MEMBERS_SIZE_MAX: Final = 1024 * 1024
 
 
 class Rebalancer:
@@ -75,8 +82,7 @@ class Rebalancer:
             except KourouError as error:
                 log.info("not rebalanced group=%s topic=%s: %s", consumer.group, topic, error)
                 self._balanced = False
-        for queue in [queue for queue in consumer.queues if queue.topic not in consumer.subscriptions]:
-            await self.drop(queue)
+        await self.give_up([queue for queue in consumer.queues if queue.topic not in consumer.subscriptions])
 
     async def _balance(self, topic: str) -> None:
         route = await self._session.routes.get(topic)
@@ -100,23 +106,24 @@ class Rebalancer:
             answer = await self._session.pool.ask(address, command, self._session.settings.request_timeout)
         except PeerFailedError:  # a broker that has not heard of the group: it is told by a heartbeat
             return []
-        return sorted(GetConsumerListByGroupResponseBody.decode(answer.body).consumer_id_list)
+        if len(answer.body) > MEMBERS_SIZE_MAX:
+            raise BodyError(f"the members of group {header.consumer_group!r} take {len(answer.body)} bytes")
+        members = set(GetConsumerListByGroupResponseBody.decode(answer.body).consumer_id_list)
+        if len(members) > MEMBERS_MAX:
+            raise BodyError(f"group {header.consumer_group!r} has {len(members)} members; {MEMBERS_MAX} are allowed")
+        return sorted(members)
 
     async def _change(self, topic: str, ours: set[MessageQueue]) -> None:
         consumer = self._consumer
         had = {queue for queue in consumer.queues if queue.topic == topic}
-        for queue in had - ours:
-            await self.drop(queue)
+        await self.give_up(sorted(had - ours))
         added = sorted(ours - had)
         if added and consumer.settings.orderly and not consumer.settings.broadcast:
             locked = await self._lock(added)
             if len(locked) < len(added):
                 self._balanced = False
             added = [queue for queue in added if queue in locked]
-        for queue in added:
-            assigned = consumer.queues[queue] = Assigned(queue)
-            assigned.locked_at = time.monotonic()
-            consumer.begin_pulling(assigned)
+        await self.take_on(added)
         if added or had - ours:
             log.info(
                 "queues changed group=%s topic=%s now=%d added=%d gone=%d",
@@ -127,17 +134,34 @@ class Rebalancer:
                 len(had - ours),
             )
 
-    async def drop(self, queue: MessageQueue) -> None:
-        """Gives a queue up. Its committed offset is stored first; then others may have it."""
+    async def take_on(self, queues: "list[MessageQueue]") -> None:
+        """Begins with queues that are ours from now on. Users are told before the first pull, so that they may seek."""
         consumer = self._consumer
-        assigned = consumer.queues.pop(queue, None)
-        if assigned is None:
-            return
-        assigned.drop()
-        await consumer.offsets.persist({queue})
-        consumer.offsets.forget(queue)
-        if consumer.settings.orderly and not consumer.settings.broadcast:
-            self._session.spawn(self._unlock_when_idle(assigned), f"unlock {queue}")
+        fresh = []
+        for queue in queues:
+            assigned = consumer.queues[queue] = Assigned(queue)
+            assigned.locked_at = time.monotonic()
+            fresh.append(assigned)
+        await call_queues(consumer.settings.on_assigned, visible(queues), consumer.settings.settle_timeout)
+        for assigned in fresh:
+            if consumer.queues.get(assigned.queue) is assigned and assigned.puller is None:
+                consumer.begin_pulling(assigned)
+
+    async def give_up(self, queues: "list[MessageQueue]") -> None:
+        """Gives queues up. Users are told before, so that they may settle what they have; then offsets are stored."""
+        consumer = self._consumer
+        ours = [queue for queue in queues if queue in consumer.queues]
+        await call_queues(consumer.settings.on_revoked, visible(ours), consumer.settings.settle_timeout)
+        dropped = [assigned for queue in ours if (assigned := consumer.queues.pop(queue, None)) is not None]
+        for assigned in dropped:
+            assigned.drop()
+        gone = {assigned.queue for assigned in dropped}
+        await consumer.offsets.persist(gone, confirmed=True)  # first; then others may have them
+        for assigned in dropped:
+            if assigned.queue not in consumer.queues:
+                consumer.offsets.forget(assigned.queue)
+            if consumer.settings.orderly and not consumer.settings.broadcast:
+                self._session.spawn(self._unlock_when_idle(assigned), f"unlock {assigned.queue}")
 
     async def restart(self, queue: MessageQueue, offset: int) -> None:
         """Goes on from another offset: what is held of the queue has no effect any more. Raises KourouError."""

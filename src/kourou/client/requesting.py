@@ -11,7 +11,7 @@ DefaultMQProducerImpl.request, MessageUtil.
 import asyncio
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kourou.client.delivery import Delivery
 from kourou.client.errors import InvalidMessageError, NoReplyError
@@ -50,7 +50,7 @@ class Requests:
         timeout: float,
         tag: str | None = None,
         keys: str | Sequence[str] = (),
-        properties: dict[str, str] | None = None,
+        properties: Mapping[str, str] | None = None,
         ordering_key: str | None = None,
     ) -> Delivery:
         """The reply. Raises NoReplyError; else as `Producer.send`."""
@@ -106,11 +106,12 @@ class Requests:
         if future is not None and not future.done():
             arrived = f"{Property.ARRIVE_TIME}\x01{time.time_ns() // 1_000_000}\x02"
             text = properties if not properties or properties.endswith("\x02") else properties + "\x02"
-            future.set_result(_delivery(header, text + arrived, command.body))
+            limit = self._session.settings.max_body
+            future.set_result(_delivery(header, text + arrived, command.body, limit))
         connection.reply(command.answer())
 
 
-def _delivery(header: PushReplyMessage, properties: str, body: bytes) -> Delivery:
+def _delivery(header: PushReplyMessage, properties: str, body: bytes, max_body: int) -> Delivery:
     record = StoredMessage(
         raw_topic=header.topic.encode(),
         body=body,
@@ -130,7 +131,7 @@ def _delivery(header: PushReplyMessage, properties: str, body: bytes) -> Deliver
         magic=MAGIC_V1,
         size=len(body),
     )
-    return Delivery(record, MessageQueue(header.topic, "", header.queue_id), header.topic, None)
+    return Delivery(record, MessageQueue(header.topic, "", header.queue_id), header.topic, None, max_body=max_body)
 
 
 def _host(text: str) -> bytes:

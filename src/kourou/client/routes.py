@@ -2,7 +2,7 @@
 
 A route is kept until a refresh brings a newer one. A refresh that fails, or finds the topic gone, leaves it as it is:
 an old route is better than none while a name server restarts. Callers that need the same unknown route share one
-request.
+request. An answer is bounded (protocol/route_limits.py): a route that names too many queues or brokers is refused.
 
 Java: MQClientInstance.updateTopicRouteInfoFromNameServer, topicRouteData2TopicPublishInfo.
 """
@@ -17,12 +17,19 @@ import msgspec
 from kourou.client.errors import NoBrokerError, NoNameServerError, NoRouteError
 from kourou.client.nameservers import NameServers
 from kourou.client.naming import DEFAULT_TOPIC
-from kourou.protocol.bodies import BrokerData, TopicRouteData
+from kourou.protocol.bodies import BrokerData, ClusterInfo, TopicRouteData
 from kourou.protocol.codes import MASTER_ID, Perm, RequestCode
 from kourou.protocol.command import Command
 from kourou.protocol.errors import BodyError, RefusedError, TopicNotExistError
 from kourou.protocol.headers import GetRouteInfo
 from kourou.protocol.message import MessageQueue
+from kourou.protocol.route_limits import (
+    ROUTE_ADDRESSES_MAX,
+    ROUTE_SIZE_MAX,
+    check_route,
+    decode_route,
+    ordered_counts,
+)
 
 DEFAULT_QUEUES: Final = 4
 """How many queues a topic gets that is created by its first message, unless the broker's own default is smaller."""
@@ -44,7 +51,8 @@ class Route(msgspec.Struct, frozen=True):
 
 
 def route_of(topic: str, data: TopicRouteData, *, is_default: bool = False) -> Route:
-    """The queues that a name server's answer describes."""
+    """The queues that a name server's answer describes. Raises BodyError when there are too many."""
+    check_route(data, topic)
     queues_max = DEFAULT_QUEUES if is_default else None
     return Route(
         topic, data, tuple(_publish_queues(topic, data, queues_max)), tuple(_subscribe_queues(topic, data)), is_default
@@ -53,33 +61,29 @@ def route_of(topic: str, data: TopicRouteData, *, is_default: bool = False) -> R
 
 def _publish_queues(topic: str, data: TopicRouteData, queues_max: int | None) -> list[MessageQueue]:
     if data.order_topic_conf:
-        return _ordered_queues(topic, data.order_topic_conf)
+        return [
+            MessageQueue(topic, broker, number)
+            for broker, count in ordered_counts(data.order_topic_conf)
+            for number in range(count)
+        ]
     with_master = {broker.broker_name for broker in data.broker_datas if MASTER_ID in broker.broker_addrs}
-    found = []
-    for queue in sorted(data.queue_datas, key=lambda queue: queue.broker_name or ""):
+    counts: dict[str, int] = {}
+    for queue in data.queue_datas:
         if queue.perm & _WRITE and queue.broker_name in with_master:
             count = queue.write_queue_nums if queues_max is None else min(queues_max, queue.read_queue_nums)
-            found += [MessageQueue(topic, queue.broker_name or "", number) for number in range(count)]
-    return found
-
-
-def _ordered_queues(topic: str, conf: str) -> list[MessageQueue]:
-    """`broker:count;broker:count`, as an admin fixed it for an ordered topic."""
-    found = []
-    for part in conf.split(";"):
-        broker, _, count = part.rpartition(":")
-        if broker and count.isdigit():
-            found += [MessageQueue(topic, broker, number) for number in range(int(count))]
-    return found
+            counts[queue.broker_name or ""] = count
+    return _queues(topic, counts)
 
 
 def _subscribe_queues(topic: str, data: TopicRouteData) -> list[MessageQueue]:
-    return sorted(
-        MessageQueue(topic, queue.broker_name or "", number)
-        for queue in data.queue_datas
-        if queue.perm & _READ
-        for number in range(queue.read_queue_nums)
+    return _queues(
+        topic, {queue.broker_name or "": queue.read_queue_nums for queue in data.queue_datas if queue.perm & _READ}
     )
+
+
+def _queues(topic: str, counts: dict[str, int]) -> list[MessageQueue]:
+    """All queues, sorted; a broker that is named twice counts once."""
+    return [MessageQueue(topic, broker, number) for broker in sorted(counts) for number in range(counts[broker])]
 
 
 class Routes:
@@ -90,6 +94,7 @@ class Routes:
         self._routes: dict[str, Route] = {}
         self._asking: dict[tuple[str, bool], asyncio.Task[Route]] = {}
         self._brokers: dict[str, BrokerData] = {}  # by broker name, from all routes
+        self._cluster: dict[str, BrokerData] = {}  # those of the whole cluster, where all are wanted
         self.on_change: Callable[[Route], None] | None = None
 
     def cached(self, topic: str) -> Route | None:
@@ -98,7 +103,7 @@ class Routes:
     async def get(self, topic: str, *, or_default: bool = False) -> Route:
         """The topic's route; with `or_default`, of an unknown topic that where brokers would create it.
 
-        Raises NoRouteError, NoNameServerError.
+        Raises NoRouteError, NoNameServerError, BodyError.
         """
         route = self._routes.get(topic)
         if route is not None and (or_default or not route.is_default):
@@ -135,7 +140,7 @@ class Routes:
     async def _query(self, topic: str) -> TopicRouteData:
         header = GetRouteInfo(topic=topic, accept_standard_json_only=True)
         command = Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext=header.encode())
-        return TopicRouteData.decode((await self._name_servers.ask(command)).body)
+        return decode_route((await self._name_servers.ask(command)).body, topic)
 
     def _keep(self, route: Route) -> None:
         old = self._routes.get(route.topic)
@@ -166,9 +171,20 @@ class Routes:
         """All broker groups of the routes that are in use, by name."""
         return self._brokers
 
+    async def refresh_cluster(self) -> None:
+        """Know all brokers, whatever topics they have. Raises NoNameServerError, RefusedError, BodyError."""
+        answer = await self._name_servers.ask(Command(RequestCode.GET_BROKER_CLUSTER_INFO))
+        if len(answer.body) > ROUTE_SIZE_MAX:
+            raise BodyError(f"the list of brokers takes {len(answer.body)} bytes; at most {ROUTE_SIZE_MAX} are read")
+        table = ClusterInfo.decode(answer.body).broker_addr_table
+        if sum(len(broker.broker_addrs) for broker in table.values()) > ROUTE_ADDRESSES_MAX:
+            raise BodyError(f"there are more than {ROUTE_ADDRESSES_MAX} broker addresses")
+        self._cluster = table
+        self._brokers.update(table)
+
     def forget_unused(self, topics: set[str]) -> list[str]:
         """Drops brokers that no route of these topics names; returns the addresses that were theirs."""
-        used: dict[str, BrokerData] = {}
+        used: dict[str, BrokerData] = dict(self._cluster)
         for topic in topics:
             route = self._routes.get(topic)
             if route is not None:

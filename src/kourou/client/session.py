@@ -13,10 +13,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from kourou.client import identity, naming
 from kourou.client.errors import ClosedError, GroupInUseError
+from kourou.client.events import Announcer, Connected, Disconnected
 from kourou.client.link import Link
 from kourou.client.metrics import ClientMetrics
 from kourou.client.nameservers import NameServers, namespace_of
@@ -27,13 +28,16 @@ from kourou.net.connection import Connection
 from kourou.protocol.bodies import ConsumerData, HeartbeatData, ProducerData
 from kourou.protocol.codes import MASTER_ID, CommandFlag, RequestCode, ResponseCode
 from kourou.protocol.command import Command
-from kourou.protocol.errors import KourouError
+from kourou.protocol.errors import KourouError, SystemBusyError
 from kourou.protocol.headers import UnregisterClient
 
 log = logging.getLogger(__name__)
 
 INNER_PRODUCER = "CLIENT_INNER_PRODUCER"
 _ONE_WAY = int(CommandFlag.ONE_WAY)
+
+QUESTIONS_MAX: Final = 256
+"""Requests of brokers that are being answered at the same time; further ones are told that we are busy."""
 
 Question = Callable[[Connection, Command], None]
 
@@ -67,7 +71,9 @@ class Session:
         self.pool = Pool(
             self, credentials=settings.credentials, tls=settings.tls, connect_timeout=settings.connect_timeout
         )
-        self.pool.on_connected = self._greet
+        self.pool.on_connected = self._connected
+        self.pool.on_lost = self._lost
+        self._announcer = None if settings.on_connection is None else Announcer(settings.on_connection)
         self.name_servers = NameServers(
             self.pool,
             settings.name_servers,
@@ -82,6 +88,8 @@ class Session:
         self._used: set[str] = set()  # topics that were sent to, or pulled from by hand
         self._questions: dict[int, Question] = {RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._ids_changed}
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._answering: set[asyncio.Task[None]] = set()
+        self._uses_all_brokers = False
         self._state = "new"
 
     # ── Life ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -111,6 +119,9 @@ class Session:
         if tasks:
             await asyncio.gather(*tasks, return_exceptions=True)
         await self.pool.close()
+        if self._announcer is not None:
+            await asyncio.sleep(0)  # what was closed is told in the next turn of the loop
+            await self._announcer.finish(self.settings.request_timeout)
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
         """A task that ends with the session; a failure is logged."""
@@ -156,12 +167,20 @@ class Session:
         """Keep this topic's route, and its brokers, from now on."""
         self._used.add(topic)
 
+    async def use_all_brokers(self) -> None:
+        """Be known to all brokers from now on. Raises NoNameServerError, RefusedError, BodyError."""
+        self._uses_all_brokers = True
+        await self.routes.refresh_cluster()
+
     def topics_in_use(self) -> set[str]:
         return self._used.union(*(member.topics() for member in self.members.values()))
 
     async def _refresh_routes(self) -> None:
         topics = self.topics_in_use()
         await self.routes.refresh_all(topics)
+        if self._uses_all_brokers:
+            with suppress(KourouError):  # what is known stays known
+                await self.routes.refresh_cluster()
         for address in self.routes.forget_unused(topics):
             self.pool.forget(address)
             self.broker_versions.pop(address, None)
@@ -240,6 +259,15 @@ class Session:
         except KourouError as error:
             log.info("heartbeat failed broker=%s: %s", address, error)
 
+    def _connected(self, address: str) -> None:
+        if self._announcer is not None:
+            self._announcer.tell(Connected(address))
+        self._greet(address)
+
+    def _lost(self, address: str, reason: str) -> None:
+        if self._announcer is not None:
+            self._announcer.tell(Disconnected(address, reason))
+
     def _greet(self, address: str) -> None:
         """A new connection to a broker begins with a heartbeat."""
         link = self.pool.link(address)
@@ -259,6 +287,22 @@ class Session:
         """Who handles a broker's request. It replies itself, now or later."""
         self._questions[code] = question
 
+    def check_room(self) -> None:
+        """Raises SystemBusyError when as many requests are being answered as may be."""
+        if len(self._answering) >= QUESTIONS_MAX:
+            raise SystemBusyError(f"{QUESTIONS_MAX} requests are being answered by this client already")
+
+    def answer_later(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Answers a broker's request in the background. Raises SystemBusyError."""
+        try:
+            self.check_room()
+        except SystemBusyError:
+            work.close()
+            raise
+        task = self.spawn(work, name)
+        self._answering.add(task)
+        task.add_done_callback(self._answering.discard)
+
     def requests(self, connection: Connection, commands: list[Command]) -> None:
         for command in commands:
             question = self._questions.get(command.code)
@@ -267,6 +311,8 @@ class Session:
                     question(connection, command)
                     continue
                 code, remark = ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {command.code} not supported"
+            except SystemBusyError as error:
+                code, remark = ResponseCode.SYSTEM_BUSY, str(error)
             except KourouError as error:
                 code, remark = ResponseCode.SYSTEM_ERROR, str(error)
             if not command.flag & _ONE_WAY:

@@ -1,17 +1,27 @@
-"""What one may tell a client when it is made. Defaults are those of the Java client 5.5."""
+"""What one may tell a client when it is made. Defaults are those of the Java client 5.5.
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from datetime import timedelta
+`ConsumerOptions` has the same names and types as `ConsumerSettings`: it lets type checkers look at the keywords of
+`consume`, `listen` and `lite_pull`. A test holds the two equal.
+"""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any, Literal, TypedDict
 
 from kourou.client.balance import Averagely, Strategy
+from kourou.client.events import ConnectionCallback, QueuesCallback
 from kourou.client.signing import Credentials
 from kourou.net.tls import TlsSettings
-from kourou.protocol.compression import Compression
+from kourou.protocol.compression import DECOMPRESSED_LIMIT_BYTES, Compression
 from kourou.protocol.message import BODY_SIZE_MAX
 
 MIB = 1024 * 1024
+
+Start = Literal["last", "first", "timestamp"] | datetime
+"""Where a new group starts: with new messages, with the oldest, or with those stored since a time."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +49,7 @@ class ConsumerSettings:
 
     broadcast: bool = False  # every client gets every message, instead of the group sharing them
     orderly: bool = False  # the messages of a queue one after the other, a queue by one client alone
-    start: str = "last"  # where a group begins that has no offset yet: "last", "first" or "timestamp"
+    start: Start = "last"  # where a group begins that has no offset yet; "timestamp" is a time ago, see start_at
     start_at: float | None = None  # for "timestamp": seconds since the epoch; None is half an hour ago
     strategy: Strategy = field(default_factory=Averagely)
     concurrency: int = 20  # listeners that run at the same time
@@ -56,9 +66,58 @@ class ConsumerSettings:
     long_poll: float = 15.0  # how long a broker may hold a pull that finds nothing
     persist_interval: float = 5.0  # how often offsets are told
     rebalance_interval: float = 20.0
-    settle_timeout: float = 10.0  # how long a close waits for listeners that run
+    settle_timeout: float = 10.0  # how long a close waits for listeners that run, and for rebalance callbacks
     offset_dir: Path | None = None  # where broadcast consumers keep offsets; None: ~/.rocketmq_offsets
     trace: bool = False
+    on_assigned: QueuesCallback | None = None  # called with queues that are ours from now on, before they are pulled
+    on_revoked: QueuesCallback | None = None  # called with queues that go, before their offsets are stored
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.start, datetime) and self.start not in ("last", "first", "timestamp"):
+            raise ValueError(f"start is 'last', 'first' or a datetime; not {self.start!r}")
+        for name in ("concurrency", "batch_size", "pull_batch", "pull_batch_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is at least 1; not {getattr(self, name)!r}")
+
+
+class ConsumerOptions(TypedDict, total=False):
+    """The keywords of `consume`, `listen` and `lite_pull`: see ConsumerSettings."""
+
+    broadcast: bool
+    orderly: bool
+    start: Start
+    start_at: float | None
+    strategy: Strategy
+    concurrency: int
+    batch_size: int
+    retries: int
+    suspend: float
+    consume_timeout: float
+    pull_batch: int
+    pull_batch_size: int
+    pull_interval: float
+    queue_messages: int
+    queue_size: int
+    queue_span: int
+    long_poll: float
+    persist_interval: float
+    rebalance_interval: float
+    settle_timeout: float
+    offset_dir: Path | None
+    trace: bool
+    on_assigned: QueuesCallback | None
+    on_revoked: QueuesCallback | None
+
+
+def with_options(settings: ConsumerSettings | None, options: Mapping[str, Any]) -> ConsumerSettings:
+    """The settings with these options. Raises TypeError for one that there is not, ValueError for a wrong value."""
+    known = [one.name for one in fields(ConsumerSettings)]
+    for name in options:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+            raise TypeError(f"no option {name!r} of a consumer: {hint}")
+    return replace(settings or ConsumerSettings(), **options)
 
 
 @dataclass(frozen=True)
@@ -79,6 +138,8 @@ class ClientSettings:
     route_interval: float = 30.0
     heartbeat_interval: float = 30.0
     discovery_interval: float = 120.0
+    max_body: int = DECOMPRESSED_LIMIT_BYTES  # a received body that becomes larger when decompressed is an error
+    on_connection: ConnectionCallback | None = None  # told of connections that are opened and lost
 
 
 def seconds(value: float | timedelta) -> float:

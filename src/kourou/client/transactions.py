@@ -14,10 +14,11 @@ import asyncio
 import inspect
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Final
 
+from kourou.client import naming
 from kourou.client.delivery import Delivery, delivered_topic
 from kourou.client.errors import InvalidMessageError, TransactionFailedError
 from kourou.client.outgoing import Message
@@ -58,7 +59,7 @@ class Transactions:
         self._session = session
         self._producer_of = producer_of
         self._checkers: dict[str, Checker] = {}  # by group, as brokers know it
-        self._announced: set[str] = set()  # groups that brokers have heard of
+        self._announced: set[tuple[str, str]] = set()  # groups that the brokers of a topic have heard of
         self._decisions: OrderedDict[str, Outcome] = OrderedDict()  # message id -> what was decided
         session.answer_to(RequestCode.CHECK_TRANSACTION_STATE, self._check)
 
@@ -68,18 +69,26 @@ class Transactions:
             self._checkers[producer.group] = check
         return Transaction(self, self._session, producer, topic)
 
-    async def answer_with(self, group: str, check: Checker) -> None:
-        """Answer questions about this group from now on."""
+    async def answer_with(self, group: str, check: Checker, topics: Sequence[str]) -> None:
+        """Answer questions about this group from now on: of the brokers of these topics, or of all that there are.
+
+        Raises NoRouteError, NoNameServerError.
+        """
         producer = self._producer_of(group)
         self._checkers[producer.group] = check
+        for topic in topics:
+            naming.check_topic(topic)
+            await self._session.publish_route(self._session.wrap(topic))
+        if not topics:
+            await self._session.use_all_brokers()
         await self._session.heartbeat()
 
     async def announce(self, group: str, topic: str) -> None:
         """Brokers ask only groups that they have heard of."""
-        if group not in self._announced:
+        if (group, topic) not in self._announced:
             await self._session.publish_route(self._session.wrap(topic))
             await self._session.heartbeat()
-            self._announced.add(group)
+            self._announced.add((group, topic))
 
     def decide(self, message_id: str, outcome: Outcome) -> None:
         self._decisions[message_id] = outcome
@@ -116,8 +125,9 @@ class Transactions:
         header = CheckTransactionState.decode(command.ext)
         record = decode_record(command.body)
         queue = MessageQueue(record.topic, header.broker_name or "", record.queue_id)
-        message = Delivery(record, queue, self._session.unwrap(delivered_topic(record)), None)
-        self._session.spawn(self._answer(connection, header, message), f"check {message.message_id}")
+        limit = self._session.settings.max_body
+        message = Delivery(record, queue, self._session.unwrap(delivered_topic(record)), None, max_body=limit)
+        self._session.answer_later(self._answer(connection, header, message), f"check {message.message_id}")
 
     async def _answer(self, connection: Connection, header: CheckTransactionState, message: Delivery) -> None:
         group = message.properties.get(Property.PRODUCER_GROUP, "")
@@ -188,7 +198,7 @@ class Transaction:
         *,
         tag: str | None = None,
         keys: str | Sequence[str] = (),
-        properties: dict[str, str] | None = None,
+        properties: Mapping[str, str] | None = None,
         ordering_key: str | None = None,
         topic: str | None = None,
         timeout: float | None = None,
@@ -203,6 +213,8 @@ class Transaction:
         if message.delay is not None or message.deliver_at is not None or message.delay_level:
             raise InvalidMessageError("a message of a transaction can't be delayed")
         extra = {Property.TRANSACTION_PREPARED: "true", Property.PRODUCER_GROUP: self._producer.group}
+        if topic is not None:
+            await self._transactions.announce(self._producer.group, topic)
         prepared = self._producer.draft(topic or self._topic, message, extra)
         self._transactions.decide(prepared.unique_id, Outcome.UNKNOWN)
         fixed = None if ordering_key is None else by_key(ordering_key)

@@ -58,7 +58,9 @@ def _encode_entry(message: Message) -> bytes:
     return b"".join((head, body, _PROPERTIES_SIZE.pack(len(raw)), raw))
 
 
-def decode_batch(data: bytes | memoryview, limit: int = BODY_SIZE_MAX) -> list[BatchEntry]:
+def decode_batch(
+    data: bytes | memoryview, limit: int = BODY_SIZE_MAX, count_max: int | None = None
+) -> list[BatchEntry]:
     """The messages in a batch body, none in an empty one. Raises BodyError with the offset of what is wrong.
 
     Stricter than Java, which trusts the inner lengths: they must stay inside, and add up to each entry's size.
@@ -70,6 +72,8 @@ def decode_batch(data: bytes | memoryview, limit: int = BODY_SIZE_MAX) -> list[B
     while at < len(data):
         entry, at = _decode_entry(data, at)
         entries.append(entry)
+        if count_max is not None and len(entries) > count_max:
+            raise BodyError(f"a batch of more than {count_max} messages")
     return entries
 
 

@@ -17,8 +17,9 @@ from kourou.protocol.errors import BodyError
 DEFAULT_LEVEL: Final = 5
 """The level that clients use: zlib's and Zstandard's. LZ4 knows no levels here, as in Java."""
 
-DECOMPRESSED_LIMIT_BYTES: Final = 64 * 1024 * 1024
-"""Sixteen times the largest body that a broker takes by default. Whatever becomes larger is meant to do harm."""
+DECOMPRESSED_LIMIT_BYTES: Final = 16 * 1024 * 1024
+"""Four times the largest body that a broker takes by default, and as large as a body can be that is not compressed: no
+frame is larger. Callers with a limit of their own (`max_body`) pass it."""
 
 
 _COMPRESSED: Final = int(SysFlag.COMPRESSED)  # as an int: the operators of IntFlag take a microsecond
@@ -76,7 +77,7 @@ def decompress(body: bytes | memoryview, sys_flag: int, limit: int = DECOMPRESSE
     try:
         return _DECOMPRESS[kind](body, limit)
     except (zlib.error, zstandard.ZstdError, RuntimeError, ValueError) as error:
-        reason = f"{len(body)} bytes of {kind.name} do not decompress into at most {limit}: {error}"
+        reason = f"{len(body)} bytes of {kind.name} do not decompress into at most {limit} bytes (max_body): {error}"
         raise BodyError(reason) from None
 
 
@@ -99,7 +100,8 @@ def _whole(plain: bytes, ended: bool, limit: int) -> bytes:
 
 
 def _unzstd(body: bytes | memoryview, limit: int) -> bytes:
-    # A frame may announce its size, and the library then allocates that much whatever the limit says.
+    # A frame may announce its size, and the library then allocates that much whatever the limit says. For one that
+    # announces none it allocates the limit, whose pages stay untouched.
     announced = zstandard.frame_content_size(body)
     if announced > limit:
         raise ValueError(f"{announced} are announced")

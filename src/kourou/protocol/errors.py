@@ -10,7 +10,7 @@ Each class says whether the same request may succeed later (`retriable`). A resp
 still raises: `RefusedError` itself, with code and remark.
 """
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from kourou.protocol.codes import ResponseCode
 
@@ -18,7 +18,7 @@ from kourou.protocol.codes import ResponseCode
 class KourouError(Exception):
     """The root of all errors that Kourou raises on purpose."""
 
-    retriable: ClassVar[bool] = False
+    retriable: bool = False
 
 
 class ProtocolError(KourouError):
@@ -69,9 +69,32 @@ class RefusedError(KourouError):
 
 
 def refused(code: int, remark: str | None = None) -> RefusedError:
-    """The exception for an answer's code and remark. Unknown codes give `RefusedError` itself."""
+    """The exception for an answer's code and remark. Unknown codes give `RefusedError` itself.
+
+    Brokers give some refusals that will never change the code of a passing failure, SYSTEM_ERROR. Their remarks tell
+    (`PERMANENT_REMARKS`), and then the error is not `retriable`.
+    """
     cls = RefusedError.by_code.get(code)
-    return cls(remark) if cls else RefusedError(remark, response_code=code)
+    error = cls(remark) if cls else RefusedError(remark, response_code=code)
+    if error.retriable and code in _UNCLEAR and any(part in (remark or "") for part in PERMANENT_REMARKS):
+        error.retriable = False
+    return error
+
+
+PERMANENT_REMARKS: Final = (
+    "timer message is not enabled",  # delays to the millisecond, on a broker without timers
+    "not in this broker",  # what our broker can't do yet
+    "request queueId[",  # request queueId[7] is illegal
+    "AclException",  # access control 1.0: unknown account, wrong signature, no permission
+    "AuthenticationException",
+    "AuthorizationException",
+    "NumberFormatException",
+    "the delay level is",
+    "LMQ_CONSUME_QUEUE_NUM_EXCEEDED",
+)
+"""Parts of remarks that say that the same request will be refused again."""
+
+_UNCLEAR: Final = frozenset({int(ResponseCode.SYSTEM_ERROR), int(ResponseCode.SERVICE_NOT_AVAILABLE)})
 
 
 class StoredButUnsafeError(RefusedError):

@@ -388,11 +388,14 @@ def decode_record(buffer: Buffer, at: int = 0, *, crc: bool = False) -> StoredMe
     return scanner.message()
 
 
-def decode_records(buffer: Buffer, *, crc: bool = False) -> list[StoredMessage]:
-    """All records of a pull answer's body. Raises CorruptRecordError when it is not made of whole records."""
+def decode_records(buffer: Buffer, *, crc: bool = False, count: int | None = None) -> list[StoredMessage]:
+    """The records of a pull answer's body, all or the first `count`.
+
+    Raises CorruptRecordError when it is not made of whole records.
+    """
     scanner = Scanner(buffer, crc=crc)
-    messages = []
-    while scanner.next_at < len(buffer):
+    messages: list[StoredMessage] = []
+    while scanner.next_at < len(buffer) and (count is None or len(messages) < count):
         _expect_record(scanner)
         messages.append(scanner.message())
     return messages

@@ -43,6 +43,7 @@ from kourou.broker.events import (
 )
 from kourou.broker.lane import IS_COMPILED
 from kourou.broker.machine import Broker
+from kourou.broker.missing import without_effect
 from kourou.broker.properties import Configuration
 from kourou.broker.settings import BrokerSettings
 from kourou.net.background import Background
@@ -103,6 +104,8 @@ class BrokerProcess:
         """A port of 0 means any free one, a `fast_port` of None means none, and the same for TLS."""
         settings = configuration.broker
         self._configuration = configuration
+        for sentence in without_effect(configuration.given):
+            log.warning("%s", sentence)
         self._settings = settings
         self._paths = paths
         self._host = host

@@ -16,6 +16,7 @@ class CompiledRows:
         selection: Selection = ...,
         broker: str | None = None,
         decompressing: bool = True,
+        max_body: int = ...,
         verify: bool = False,
         on_damage: str = "fail",
         rows_max: int = ...,

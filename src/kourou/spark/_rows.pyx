@@ -16,9 +16,21 @@ from kourou.protocol cimport layout
 from kourou.protocol.record cimport Scanner
 from kourou.store.crc cimport kourou_crc32
 
+from kourou.protocol.compression import DECOMPRESSED_LIMIT_BYTES
 from kourou.protocol.hashes import crc32 as _crc32
 from kourou.spark.columns import COLUMNS, CORRUPT, arrow_schema
-from kourou.spark.rows import BAD_CRC, FAIL, ROWS_MAX, SIZE_MAX, damage_values, judge, topic_verdict, unpack, values_of
+from kourou.spark.rows import (
+    BAD_CRC,
+    FAIL,
+    ROWS_MAX,
+    SIZE_MAX,
+    added_size,
+    damage_values,
+    judge,
+    topic_verdict,
+    unpack,
+    values_of,
+)
 from kourou.spark.selection import EVERYTHING
 
 cdef enum:
@@ -353,6 +365,7 @@ cdef class CompiledRows:
     cdef dict topics
     cdef bytes raw_broker, last_topic
     cdef bint last_verdict, decompressing, verify
+    cdef int64_t max_body
     cdef int64_t stored_from, stored_to, offset_from, offset_to
     cdef Column topic, queue_id, queue_offset, broker_column, msg_id, unique_key, tags_column, keys, properties, body
     cdef Column born_timestamp, born_host, store_timestamp, store_host, reconsume_times, flag, sys_flag, body_crc
@@ -365,6 +378,7 @@ cdef class CompiledRows:
         selection=EVERYTHING,
         broker=None,
         decompressing=True,
+        max_body=DECOMPRESSED_LIMIT_BYTES,
         verify=False,
         on_damage=FAIL,
         rows_max=ROWS_MAX,
@@ -378,6 +392,7 @@ cdef class CompiledRows:
         self.broker = broker
         self.raw_broker = b"" if broker is None else broker.encode()
         self.decompressing = decompressing
+        self.max_body = max_body
         self.verify = verify
         self.on_damage = on_damage
         self.rows_max = rows_max
@@ -585,7 +600,7 @@ cdef class CompiledRows:
 
     def add_plainly(self, Scanner scanner):
         message = scanner.message()
-        messages, reason = unpack(message, self.decompressing)
+        messages, reason = unpack(message, self.decompressing, self.max_body)
         if not self.verify:
             reason = None
         elif message.body and _crc32(message.body) != message.body_crc:
@@ -596,6 +611,7 @@ cdef class CompiledRows:
         for one in messages:
             if self.offset_from <= <int64_t> one.queue_offset < self.offset_to:
                 self.add_values(values_of(one, self.names, self.broker, reason))
+        self.size += added_size(message, messages)
 
     cdef int add_values(self, list values) except -1:
         cdef Column column

@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from kourou.client.errors import NotANameServerError
 from kourou.protocol.bodies import TopicList, TopicRouteData
 from kourou.protocol.codes import MASTER_ID, Perm, PullSysFlag, RequestCode, ResponseCode
 from kourou.protocol.command import Command
@@ -32,6 +33,7 @@ from kourou.protocol.headers import (
     UpdateConsumerOffset,
 )
 from kourou.protocol.message import MessageQueue
+from kourou.protocol.route_limits import check_route, decode_route
 from kourou.spark.errors import OptionError, SparkError, UnreachableError
 from kourou.spark.wire import Access, connect, forget, is_connected, persist
 
@@ -50,16 +52,23 @@ class Route(msgspec.Struct, frozen=True):
 
 
 def route_of(topic: str, data: TopicRouteData) -> Route:
-    """The queues that a name server's answer describes, sorted."""
+    """The queues that a name server's answer describes, sorted. Raises BodyError when there are too many."""
+    check_route(data, topic)
     brokers = {broker.broker_name or "": dict(broker.broker_addrs) for broker in data.broker_datas}
-    readable, writable = [], []
+    readable: dict[str, int] = {}
+    writable: dict[str, int] = {}
     for queue in data.queue_datas:
         name = queue.broker_name or ""
         if queue.perm & Perm.READ and brokers.get(name):
-            readable += [MessageQueue(topic, name, number) for number in range(queue.read_queue_nums)]
+            readable[name] = queue.read_queue_nums
         if queue.perm & Perm.WRITE and MASTER_ID in brokers.get(name, {}):
-            writable += [MessageQueue(topic, name, number) for number in range(queue.write_queue_nums)]
-    return Route(tuple(sorted(readable)), tuple(sorted(writable)), brokers)
+            writable[name] = queue.write_queue_nums
+    return Route(_queues(topic, readable), _queues(topic, writable), brokers)
+
+
+def _queues(topic: str, counts: Mapping[str, int]) -> tuple[MessageQueue, ...]:
+    """All queues, sorted; a broker that is named twice counts once."""
+    return tuple(MessageQueue(topic, name, number) for name in sorted(counts) for number in range(counts[name]))
 
 
 class Cluster:
@@ -99,16 +108,26 @@ class Cluster:
         return answer
 
     def _ask_name_servers_once(self, command: Command) -> Command:
-        said = []
+        said: list[str] = []
+        others = 0
         for address in self._name_servers:
             is_used = is_connected(address, self.access)  # then it may be closed already: one more try
             for is_last in (False, True) if is_used else (True,):
                 try:
-                    return connect(address, self.access).ask(command)
+                    answer = connect(address, self.access).ask(command)
+                    if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                        raise NotANameServerError(address)
+                    return answer
+                except NotANameServerError as error:
+                    said.append(str(error))
+                    others += 1
+                    break
                 except (OSError, KourouError) as error:
                     forget(address, self.access)
                     if is_last:
                         said.append(f"{address}: {error or type(error).__name__}")
+        if others == len(said):
+            raise OptionError(f"option namesrv: {'; '.join(said)}")
         raise UnreachableError(f"no name server answers: {'; '.join(said)}")
 
     def route(self, topic: str, *, fresh: bool = False) -> Route:
@@ -131,7 +150,7 @@ class Cluster:
             raise missing(f"there is no topic {topic!r} at {', '.join(self._name_servers)}")
         if answer.code != ResponseCode.SUCCESS:
             raise refused(answer.code, answer.remark)
-        return route_of(topic, TopicRouteData.decode(bytes(answer.body)))
+        return route_of(topic, decode_route(answer.body, topic))
 
     def topics(self, pattern: str) -> list[str]:
         """The names that match as a whole. Raises UnreachableError."""

@@ -107,7 +107,6 @@ class Puller:
     def read(self, task: Task) -> Iterator["pa.RecordBatch"]:
         """Raises DataLossError, UnreachableError, RefusedError, OptionError."""
         for one in task:
-            self._rows.aim(one.queue.broker_name, one.start, one.end)
             yield from self._read_range(one)
         if self._rows.rows:
             yield self._rows.finish()
@@ -122,6 +121,9 @@ class Puller:
                     found = self._next_offset(one, offset, answer)
                     self._patience.reset()
                     if answer.code == ResponseCode.SUCCESS:
+                        # Only what lies between where the pull began and where the next one begins: a record that
+                        # the broker gives once more is no further row.
+                        self._rows.aim(one.queue.broker_name, offset, min(found, one.end))
                         yield from self._decode(records)
                     offset = found
             except (OSError, FrameError) as error:

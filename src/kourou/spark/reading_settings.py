@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from kourou.protocol.compression import DECOMPRESSED_LIMIT_BYTES
 from kourou.protocol.message import MessageQueue
 from kourou.spark.columns import chosen
 from kourou.spark.errors import OptionError
@@ -47,6 +48,7 @@ READ_OPTIONS: Final = (
     "sql92",
     "columns",
     "decompress",
+    "maxBody",
     "group",
     "pushdown",
 )
@@ -79,6 +81,7 @@ class ReadSettings(msgspec.Struct, frozen=True, kw_only=True):
     wanted: Filter
     columns: tuple[str, ...]
     decompressing: bool
+    max_body: int = DECOMPRESSED_LIMIT_BYTES
     group: str | None
     pushdown: bool
 
@@ -181,6 +184,7 @@ def read_settings(options: Options, *, streaming: bool) -> ReadSettings:
         wanted=Filter("SQL92", sql) if sql else Filter("TAG", options.text("tags") or "*"),
         columns=chosen(options.names("columns")),
         decompressing=options.flag("decompress", True),
+        max_body=options.size("maxBody", DECOMPRESSED_LIMIT_BYTES) or DECOMPRESSED_LIMIT_BYTES,
         group=group,
         pushdown=options.flag("pushdown", False),
     )

@@ -59,7 +59,7 @@ class RowBuilder(Protocol):
 
     rows: int
     size: int
-    """Bytes of the records in the batch so far."""
+    """Bytes of the records in the batch so far, with bodies as large as they are decompressed."""
     skipped: int
     """Damaged records that were left out, by `SKIP`."""
 
@@ -79,12 +79,17 @@ class RowBuilder(Protocol):
         """The batch; a new one begins."""
 
 
-def unpack(record: StoredMessage, decompressing: bool) -> tuple[list[StoredMessage], str | None]:
-    """The messages of a record, decompressed and out of their batch; and what is wrong, if something is."""
+def unpack(
+    record: StoredMessage, decompressing: bool, max_body: int = DECOMPRESSED_LIMIT_BYTES
+) -> tuple[list[StoredMessage], str | None]:
+    """The messages of a record, decompressed and out of their batch; and what is wrong, if something is.
+
+    A body that would become larger than `max_body` is wrong.
+    """
     if not decompressing:
         return [record], None
     try:
-        body = decompress(record.body, record.sys_flag)
+        body = decompress(record.body, record.sys_flag, max_body)
         sys_flag = without_compression(record.sys_flag)
         if record.sys_flag & _BATCH_INSIDE != _BATCH_INSIDE:
             return [msgspec.structs.replace(record, body=body, sys_flag=sys_flag)], None
@@ -97,10 +102,15 @@ def unpack(record: StoredMessage, decompressing: bool) -> tuple[list[StoredMessa
                 sys_flag=sys_flag,
                 queue_offset=QueueOffset(record.queue_offset + number),
             )
-            for number, entry in enumerate(decode_batch(body, DECOMPRESSED_LIMIT_BYTES))
+            for number, entry in enumerate(decode_batch(body, max(max_body, len(record.body))))
         ], None
     except BodyError as error:
         return [record], str(error)
+
+
+def added_size(record: StoredMessage, messages: Sequence[StoredMessage]) -> int:
+    """How many bytes more than its record the messages of a record take: a batch is full by what is in it."""
+    return max(sum(len(message.body) for message in messages) - len(record.body), 0)
 
 
 def microseconds(ms: int) -> int:
@@ -155,6 +165,7 @@ class Rows:
         selection: Selection = EVERYTHING,
         broker: str | None = None,
         decompressing: bool = True,
+        max_body: int = DECOMPRESSED_LIMIT_BYTES,
         verify: bool = False,
         on_damage: str = FAIL,
         rows_max: int = ROWS_MAX,
@@ -169,6 +180,7 @@ class Rows:
         self._topics: dict[bytes, bool] = {}  # verdicts so far
         self._broker = broker
         self._decompressing = decompressing
+        self._max_body = max_body
         self._verify = verify
         self._on_damage = on_damage
         self._rows_max = rows_max
@@ -210,7 +222,7 @@ class Rows:
     def _add(self, scanner: Scanner) -> None:
         self.size += scanner.size
         message = scanner.message()
-        messages, reason = unpack(message, self._decompressing)
+        messages, reason = unpack(message, self._decompressing, self._max_body)
         if not self._verify:
             reason = None
         elif message.body and crc32(message.body) != message.body_crc:
@@ -222,6 +234,7 @@ class Rows:
             if self._offset_from <= one.queue_offset < self._offset_to:
                 self._values.append(values_of(one, self._columns, self._broker, reason))
                 self.rows += 1
+        self.size += added_size(message, messages)
 
     def damage(self, offset: int, size: int, reason: str) -> None:
         if not judge(self._on_damage, offset, reason):
@@ -265,6 +278,7 @@ def make_rows(
     selection: Selection = EVERYTHING,
     broker: str | None = None,
     decompressing: bool = True,
+    max_body: int = DECOMPRESSED_LIMIT_BYTES,
     verify: bool = False,
     on_damage: str = FAIL,
     rows_max: int = ROWS_MAX,
@@ -283,6 +297,7 @@ def make_rows(
         selection=selection,
         broker=broker,
         decompressing=decompressing,
+        max_body=max_body,
         verify=verify,
         on_damage=on_damage,
         rows_max=rows_max,

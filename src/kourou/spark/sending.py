@@ -32,9 +32,6 @@ BATCH_ROWS: Final = 1024
 WINDOW: Final = 8
 """Requests of one task that await their answer."""
 
-NO_TIMERS: Final = "timerWheelEnable is false"
-"""A broker without timers says so with a code that also means trouble which passes."""
-
 WAVE_SIZE: Final = 8 * 1024 * 1024
 """What is gathered before it is sent."""
 
@@ -209,7 +206,7 @@ class Sender:
         if answer.code != ResponseCode.SUCCESS:
             error = refused(answer.code, answer.remark)
             if not isinstance(error, StoredButUnsafeError):
-                if error.retriable and NO_TIMERS not in str(answer.remark):
+                if error.retriable:
                     return error
                 raise SparkError(f"topic {parcel.topic}: the broker refuses a message: {error}")
             self.sent.unsafe += parcel.count

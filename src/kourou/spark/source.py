@@ -144,7 +144,12 @@ def read_task(task: Task, settings: ReadSettings, selection: Selection) -> Itera
         selection = msgspec.structs.replace(selection, tags=tags)
     puller = Puller(
         Cluster(settings.name_servers, settings.access, settings.retry_s, is_planned=True),
-        make_rows(settings.columns, selection=selection, decompressing=settings.decompressing),
+        make_rows(
+            settings.columns,
+            selection=selection,
+            decompressing=settings.decompressing,
+            max_body=settings.max_body,
+        ),
         wanted,
         group=settings.reading_group,
         fail_on_loss=settings.fail_on_loss,

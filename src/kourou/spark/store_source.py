@@ -13,6 +13,7 @@ import msgspec
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from kourou.protocol.compression import DECOMPRESSED_LIMIT_BYTES
 from kourou.spark.columns import check_types, chosen, ddl
 from kourou.spark.errors import OptionError
 from kourou.spark.log_files import SPLIT_SIZE, Split, find_files, plan
@@ -36,6 +37,7 @@ OPTIONS: Final = (
     "verify",
     "onCorrupt",
     "decompress",
+    "maxBody",
     "brokerName",
 )
 
@@ -51,6 +53,7 @@ class StoreSettings(msgspec.Struct, frozen=True):
     on_damage: str
     decompressing: bool
     broker: str | None
+    max_body: int = DECOMPRESSED_LIMIT_BYTES
 
 
 def read_settings(options: Options) -> StoreSettings:
@@ -78,6 +81,7 @@ def read_settings(options: Options) -> StoreSettings:
         on_damage,
         options.flag("decompress", True),
         options.text("brokerName"),
+        options.size("maxBody", DECOMPRESSED_LIMIT_BYTES) or DECOMPRESSED_LIMIT_BYTES,
     )
 
 
@@ -112,6 +116,7 @@ class StoreReader(DataSourceReader):
             selection=settings.selection,
             broker=settings.broker,
             decompressing=settings.decompressing,
+            max_body=settings.max_body,
             verify=settings.verify,
             on_damage=settings.on_damage,
         )

@@ -137,6 +137,7 @@ class Link:
                 raise
         self._opaque = 0
         self._intake = Intake(self._socket, address)
+        self._asked: set[int] = set()  # requests without an answer so far
         self._early: dict[int, Command] = {}  # answers that nobody has waited for yet
         self._ignored: set[int] = set()
         self.broken = False
@@ -152,6 +153,7 @@ class Link:
             self._opaque = self._opaque % 0x7FFFFFFF + 1
             command.opaque = self._opaque
             numbers.append(self._opaque)
+            self._asked.add(self._opaque)
             if self._access.access_key and self._access.secret_key:
                 self._sign(command)
         try:
@@ -199,6 +201,9 @@ class Link:
                 command, body = self._intake.frame()
                 if not command.is_response:  # the broker asking a consumer, and we are none
                     continue
+                if command.opaque not in self._asked:  # nobody asked for it, so nobody would ever take it
+                    continue
+                self._asked.remove(command.opaque)
                 if command.opaque == number:
                     return command, body
                 if command.opaque in self._ignored:

@@ -1,19 +1,20 @@
 """The parts of consuming: filters, what is held, offsets in files, answers to pulls, deliveries."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from kourou.client.delivery import DeadLetter, Delivery, RetryLater
+from kourou.client.delivery import DeadLetter, Delivery, RetryLater, Settling
 from kourou.client.errors import InvalidExpressionError
 from kourou.client.filters import subscription
 from kourou.client.held import Held
 from kourou.client.offsets import FileOffsets, offset_path
-from kourou.client.pulling import PullStatus, read_answer, records_of
+from kourou.client.pulling import BATCH_MESSAGES_MAX, PullStatus, read_answer, records_of
 from kourou.protocol.batch import encode_batch
 from kourou.protocol.command import Command
-from kourou.protocol.errors import HeaderError, RefusedError, SystemBusyError
+from kourou.protocol.errors import BodyError, HeaderError, RefusedError, SystemBusyError
 from kourou.protocol.hosts import encode_host
 from kourou.protocol.message import Message, MessageQueue
 from kourou.protocol.record import decode_record, encode_record
@@ -107,6 +108,51 @@ def test_answers_to_pulls() -> None:
         read_answer(answer(77))
 
 
+def moved(code: int, following: int, body: bytes = b"", *, lowest: int = 0, highest: int = 100) -> Command:
+    ext = {"nextBeginOffset": str(following), "minOffset": str(lowest), "maxOffset": str(highest)}
+    return Command(code, ext={**ext, "suggestWhichBrokerId": "0"}, body=body)
+
+
+@pytest.mark.parametrize("following", [-1, 0, 9, 10])
+def test_an_offset_that_goes_backwards_is_refused(following: int) -> None:
+    with pytest.raises(HeaderError, match="repeat messages for ever"):
+        read_answer(moved(0, following), 10)
+    if following < 10:
+        with pytest.raises(HeaderError, match="repeat messages for ever"):
+            read_answer(moved(19, following), 10)
+        with pytest.raises(HeaderError, match="repeat messages for ever"):
+            read_answer(moved(20, following), 10)
+
+
+def test_messages_from_before_the_offset_are_left_out() -> None:
+    found = read_answer(moved(0, 5, record(3) + record(4) + record(12) + record(13)), 12)
+    assert [message.queue_offset for message in found.records] == [12, 13]
+    assert found.next_offset == 14
+    with pytest.raises(HeaderError, match="repeat"):
+        read_answer(moved(0, 5, record(3) + record(4)), 12)
+    with pytest.raises(BodyError, match="not in order"):
+        read_answer(moved(0, 20, record(13) + record(12)), 12)
+
+
+def test_no_more_messages_than_were_asked_for() -> None:
+    found = read_answer(moved(0, 50, b"".join(record(number) for number in range(50))), 0, count=32)
+    assert [message.queue_offset for message in found.records] == list(range(32))
+    assert found.next_offset == 32
+
+
+@pytest.mark.parametrize("following", [-1, 7, 101, 2**63])
+def test_an_offset_is_moved_within_the_queue_alone(following: int) -> None:
+    with pytest.raises(HeaderError):
+        read_answer(moved(21, following, lowest=8, highest=100), 500)
+    assert read_answer(moved(21, 100), 500).next_offset == 100
+
+
+def test_a_batch_of_too_many_messages() -> None:
+    inner = encode_batch([Message("T", b"")] * (BATCH_MESSAGES_MAX + 1))
+    with pytest.raises(BodyError, match="more than"):
+        records_of(record(10, body=inner, sys_flag=0x40 | 0x80))
+
+
 def test_a_batch_in_one_record_comes_as_its_messages() -> None:
     inner = encode_batch([Message("T", b"one", 0, {"a": "1"}), Message("T", b"two", 0, {"a": "2"})])
     first, second = records_of(record(10, body=inner, sys_flag=0x40 | 0x80))
@@ -121,8 +167,13 @@ class Settler:
     def acked(self, delivery: Delivery) -> None:
         self.told.append("acked")
 
-    async def failed(self, delivery: Delivery, delay_level: int) -> None:
+    def failed(self, delivery: Delivery, delay_level: int) -> Settling:
         self.told.append(delay_level)
+        return Settling(asyncio.get_running_loop().create_task(self._told_broker()))
+
+    async def _told_broker(self) -> None:
+        await asyncio.sleep(0)
+        self.told.append("broker")
 
 
 def delivery(settler: Settler) -> Delivery:
@@ -141,20 +192,55 @@ async def test_a_delivery_is_settled_once() -> None:
     settler = Settler()
     message = delivery(settler)
     message.ack()
-    message.ack()
+    await message.ack()
     await message.retry()
+    await message.dead_letter()
     assert settler.told == ["acked"]
 
 
 @pytest.mark.parametrize(
-    ("error", "told"), [(None, "acked"), (ValueError(), 0), (RetryLater(5), 5), (DeadLetter(), -1)], ids=str
+    ("settle", "told"),
+    [
+        (lambda message: message.ack(), ["acked"]),
+        (lambda message: message.retry(3), [3]),
+        (lambda message: message.dead_letter(), [-1]),
+    ],
 )
-async def test_processing(error: Exception | None, told: object) -> None:
+async def test_all_ways_to_settle_are_of_one_kind(settle: Callable[[Delivery], Settling], told: list[object]) -> None:
+    """The call settles, awaited or not; what it returns can be awaited."""
+    settler = Settler()
+    message = delivery(settler)
+    waiting = settle(message)
+    assert message.settled and settler.told == told
+    await waiting
+    assert settler.told in (told, [*told, "broker"])
+    await waiting
+
+
+@pytest.mark.parametrize(("error", "told"), [(None, ["acked"]), (RetryLater(5), [5]), (DeadLetter(), [-1])], ids=str)
+async def test_processing(error: Exception | None, told: list[object]) -> None:
     settler = Settler()
     async with delivery(settler).process():
         if error is not None:
             raise error
-    assert settler.told == [told]
+    assert settler.told[:1] == told
+
+
+async def test_processing_raises_again_what_failed() -> None:
+    """An assertion inside of `process` fails the test that it stands in."""
+    settler = Settler()
+    with pytest.raises(AssertionError, match="not what was sent"):
+        async with delivery(settler).process() as message:
+            raise AssertionError(f"{message.body!r} is not what was sent")
+    assert settler.told == [0, "broker"]
+
+
+async def test_processing_goes_on_where_that_is_wanted(caplog: pytest.LogCaptureFixture) -> None:
+    settler = Settler()
+    async with delivery(settler).process(suppress=True):
+        raise ValueError("no such order")
+    assert settler.told == [0, "broker"]
+    assert "no such order" in caplog.text
 
 
 async def test_cancellation_settles_nothing() -> None:

@@ -1,6 +1,7 @@
 """Names, namespaces, client ids and signatures."""
 
 import os
+from typing import Any
 
 import pytest
 
@@ -91,3 +92,10 @@ def test_addresses() -> None:
     assert parse_addresses("http://MQ_INST_1_Abc.cn.example.com:80") == ["MQ_INST_1_Abc.cn.example.com:80"]
     assert namespace_of(["MQ_INST_1_Abc.cn.example.com:80"]) == "MQ_INST_1_Abc"
     assert namespace_of(["10.0.0.1:9876"]) is None
+
+
+@pytest.mark.parametrize("name", [5, None, b"orders", ["orders"], {"orders": 1}])
+def test_names_that_are_no_text(name: Any) -> None:
+    for check in (naming.check_topic, naming.check_sendable, naming.check_group):
+        with pytest.raises(InvalidNameError, match=f"is text, not {type(name).__name__}"):
+            check(name)

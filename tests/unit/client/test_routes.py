@@ -59,6 +59,12 @@ def test_topics_that_brokers_would_create_get_four_queues_at_most() -> None:
     assert len([queue for queue in route.publish if queue.broker_name == "b"]) == 2
 
 
+def test_a_broker_that_is_named_twice_counts_once() -> None:
+    data = TopicRouteData(queue_datas=[queues("a", 2), queues("a", 2)], broker_datas=DATA.broker_datas)
+    assert [queue.queue_id for queue in route_of("T", data).publish] == [0, 1]
+    assert [queue.queue_id for queue in route_of("T", data).subscribe] == [0, 1]
+
+
 class NameServer:
     """Answers from a table; counts what it is asked."""
 

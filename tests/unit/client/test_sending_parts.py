@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from kourou.protocol.batch import decode_batch
 from kourou.protocol.codes import RequestCode
 from kourou.protocol.command import Command
 from kourou.protocol.compression import decompress
-from kourou.protocol.errors import HeaderError, LocalProtocolError
+from kourou.protocol.errors import HeaderError
 from kourou.protocol.headers import SendMessageV2
 from kourou.protocol.message import MessageQueue
 from kourou.protocol.properties import decode
@@ -73,10 +74,37 @@ def test_messages_that_make_no_sense(message: Message) -> None:
         draft("T", message, SETTINGS)
 
 
-@pytest.mark.parametrize("properties", [{"UNIQ_KEY": "x"}, {"a": ""}, {"a": "\x02"}, {"a": "x" * 33_000}])
-def test_properties_that_may_not_be_set(properties: dict[str, str]) -> None:
-    with pytest.raises(LocalProtocolError):
-        draft("T", Message(body=b"x", properties=properties), SETTINGS)
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"properties": {"UNIQ_KEY": "x"}}, "reserved"),
+    ({"properties": {"a": ""}}, "blank"),
+    ({"properties": {"a": "\x02"}}, "separator"),
+    ({"properties": {"a": "x" * 33_000}}, "bytes"),
+    ({"properties": {"a": "x" * 32_750}}, "bytes"),
+    ({"properties": {"a": 1}}, "property 'a' is text, not int: '1' in quotes"),
+    ({"properties": {"a": None}}, "property 'a' is text, not NoneType"),
+    ({"properties": {1: "a"}}, "name of a property is text, not int"),
+    ({"properties": ["a"]}, "mapping of text to text, not list"),
+    ({"tag": 5}, "a tag is text, not int"),
+    ({"tag": "a\x02b"}, "separator"),
+    ({"keys": [42]}, "a key is text, not int"),
+    ({"keys": 42}, "not int"),
+    ({"flag": 2**31}, "32 bits"),
+    ({"flag": "1"}, "32 bits"),
+    ({"delay": 5}, "a delay is a timedelta, not int"),
+    ({"deliver_at": 5}, "deliver_at is a datetime, not int"),
+    ({"delay_level": "3"}, "a delay level is a number, not str"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "text"), WRONG, ids=range(len(WRONG)))
+def test_what_is_wrong_with_a_message_is_said_in_one_way(wrong: dict[str, Any], text: str) -> None:
+    """One class, as documented, with the name of what is wrong; in batches too."""
+    message = Message(body=b"x", **wrong)
+    with pytest.raises(InvalidMessageError, match=text):
+        draft("T", message, SETTINGS)
+    if not any(name.startswith("de") for name in wrong):
+        with pytest.raises(InvalidMessageError, match=text):
+            draft_batches("T", [message], SETTINGS)
 
 
 def test_large_bodies_are_compressed_and_small_ones_are_not() -> None:

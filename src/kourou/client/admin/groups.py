@@ -7,9 +7,9 @@ import msgspec
 
 from kourou.client import naming
 from kourou.client.admin.asking import Asking
-from kourou.client.consumer import search_offset
 from kourou.client.errors import NoBrokerError
 from kourou.client.offsets import BrokerOffsets
+from kourou.client.places import search_offset
 from kourou.protocol.bodies import (
     ConsumeMessageDirectlyResult,
     ConsumerConnection,

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 from datetime import datetime
 
 from kourou.client.admin.asking import Asking
-from kourou.client.consumer import max_offset, min_offset, search_offset
 from kourou.client.delivery import Delivery, delivered_topic
 from kourou.client.filters import subscription
+from kourou.client.places import max_offset, min_offset, search_offset
 from kourou.client.pulling import Pull, PullStatus, pull, records_of
 from kourou.protocol.bodies import QueryConsumeQueueResponseBody
 from kourou.protocol.codes import RequestCode
@@ -31,7 +31,13 @@ class Messages:
 
     def _delivery(self, record: StoredMessage, broker: str = "") -> Delivery:
         queue = MessageQueue(record.topic, broker, record.queue_id)
-        return Delivery(record, queue, self._ask.session.unwrap(delivered_topic(record)), None)
+        session = self._ask.session
+        topic = session.unwrap(delivered_topic(record))
+        return Delivery(record, queue, topic, None, max_body=session.settings.max_body)
+
+    def _records(self, body: bytes, count: int) -> list[StoredMessage]:
+        """What was asked for, at most."""
+        return records_of(body, count=count, max_body=self._ask.session.settings.max_body)
 
     async def by_id(self, message_id: str, topic: str | None = None) -> Delivery | None:
         """The message with this id: the one that its producer was given, or its offset id.
@@ -52,7 +58,7 @@ class Messages:
             answer = await self._ask.broker(place.host, RequestCode.VIEW_MESSAGE_BY_ID, header)
         except QueryNotFoundError:
             return None
-        records = records_of(answer.body)
+        records = self._records(answer.body, 1)
         return self._delivery(records[0]) if records else None
 
     async def by_unique_key(self, topic: str, message_id: str) -> list[Delivery]:
@@ -95,7 +101,7 @@ class Messages:
                 answer = await self._ask.broker(address, RequestCode.QUERY_MESSAGE, header)
             except QueryNotFoundError:
                 continue
-            found += [self._delivery(record, broker.broker_name or "") for record in records_of(answer.body)]
+            found += [self._delivery(record, broker.broker_name or "") for record in self._records(answer.body, count)]
         return sorted(found, key=lambda message: message.stored_ms)
 
     async def by_offset(self, queue: MessageQueue, offset: int) -> Delivery | None:

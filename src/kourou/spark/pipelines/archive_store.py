@@ -93,6 +93,7 @@ class ScanTask(msgspec.Struct, frozen=True):
             selection=settings.selection,
             broker=settings.broker,
             decompressing=settings.decompressing,
+            max_body=settings.max_body,
             verify=settings.verify,
             on_damage=REPORT if is_reporting else FAIL,
         )

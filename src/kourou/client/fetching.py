@@ -1,0 +1,155 @@
+"""Fetching messages ahead: a pull loop for each queue that a consumer has.
+
+Pulling rests while enough of a queue is held. What is pulled becomes deliveries, which the consumer hands out. After an
+error the loop waits as long as the error asks for and goes on from where it was. Java: PullMessageService,
+DefaultMQPushConsumerImpl.pullMessage.
+"""
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, Final
+
+from kourou.client import naming
+from kourou.client.assigned import Assigned
+from kourou.client.delivery import delivered_topic
+from kourou.client.errors import NoBrokerError
+from kourou.client.pulling import Pulled, PullStatus, pull
+from kourou.net.errors import TransportError
+from kourou.protocol.bodies import SubscriptionData
+from kourou.protocol.codes import ResponseCode
+from kourou.protocol.errors import KourouError, ProtocolError, RefusedError, SubscriptionError
+
+if TYPE_CHECKING:
+    from kourou.client.consumer import Consumer
+
+log = logging.getLogger(__name__)
+
+PULL_ERROR_PAUSE_S: Final = 1.0
+BUSY_PAUSE_S: Final = 0.02
+
+_BUSY: Final = frozenset({ResponseCode.FLOW_CONTROL, ResponseCode.SYSTEM_BUSY})
+
+
+class Fetcher:
+    """Pulls the queues of one consumer."""
+
+    def __init__(self, consumer: "Consumer") -> None:
+        self._consumer = consumer
+        self._session = consumer.session
+
+    def begin(self, assigned: Assigned) -> None:
+        name = f"pull {assigned.queue.topic} {assigned.queue.broker_name} {assigned.queue.queue_id}"
+        assigned.puller = self._session.spawn(self._pull_loop(assigned), name)
+
+    async def _pull_loop(self, assigned: Assigned) -> None:
+        """Pulls as long as the queue is ours."""
+        wanted = self._consumer.subscriptions.get(assigned.queue.topic)
+        assert wanted is not None
+        settings, how = self._consumer.settings, self._consumer.how(wanted)
+        while not assigned.dropped:
+            try:
+                if assigned.next_offset < 0:
+                    assigned.next_offset = await self._consumer.starting_offset(assigned.queue)
+                if await self._must_rest(assigned):
+                    continue
+                begun = time.monotonic()
+                commit = None if settings.broadcast else self._consumer.offsets.committed(assigned.queue)
+                pulled = await pull(
+                    self._session,
+                    how,
+                    assigned.queue,
+                    assigned.next_offset,
+                    commit=commit,
+                    broker_id=assigned.broker_id,
+                )
+                await self._take_in(assigned, wanted, pulled, begun)
+                if settings.pull_interval:
+                    await asyncio.sleep(settings.pull_interval)
+            except KourouError as error:
+                await self._after_pull_error(assigned, error)
+            except Exception:
+                log.exception("pull failed queue=%s", assigned.queue)
+                await asyncio.sleep(PULL_ERROR_PAUSE_S)
+
+    async def _must_rest(self, assigned: Assigned) -> bool:
+        """Waits while enough of the queue is held, or it may not be pulled; True if it waited."""
+        settings, held = self._consumer.settings, assigned.held
+        is_full = (
+            held.count > settings.queue_messages
+            or held.size > settings.queue_size
+            or (not settings.orderly and held.span > settings.queue_span)
+        )
+        is_barred = assigned.paused or (
+            settings.orderly and not settings.broadcast and not assigned.is_locked(time.monotonic())
+        )
+        if is_full or is_barred:
+            await assigned.wait_changed(1.0)
+            return True
+        return False
+
+    async def _take_in(self, assigned: Assigned, wanted: SubscriptionData, pulled: Pulled, begun: float) -> None:
+        now = time.monotonic()
+        assigned.last_pull = now
+        if assigned.dropped:
+            return
+        assigned.broker_id = pulled.suggested_broker
+        counts = self._session.metrics.consumed[self._consumer.group, assigned.queue.topic]
+        counts.pulls += 1
+        if pulled.status is PullStatus.OFFSET_MOVED:
+            log.warning(
+                "offset moved by the broker queue=%s from=%d to=%d",
+                assigned.queue,
+                assigned.next_offset,
+                pulled.next_offset,
+            )
+            if pulled.next_offset <= assigned.next_offset:
+                await asyncio.sleep(PULL_ERROR_PAUSE_S)  # it may do so again and again
+            assigned.puller = None  # this is it: it ends by itself, and another one begins
+            await self._consumer.rebalancer.restart(assigned.queue, pulled.next_offset)
+            return
+        assigned.next_offset = pulled.next_offset
+        if pulled.status is PullStatus.FOUND:
+            counts.pull_seconds += now - begun
+            counts.pulled += len(pulled.records)
+            counts.pulled_bytes += pulled.size
+            if self._deliver(assigned, wanted, pulled):
+                return
+        if not assigned.held.count:
+            self._consumer.offsets.commit(assigned.queue, pulled.next_offset)
+
+    def _deliver(self, assigned: Assigned, wanted: SubscriptionData, pulled: Pulled) -> bool:
+        """Makes deliveries of what was pulled; False when nothing of it is wanted."""
+        consumer, queue, unwrap = self._consumer, assigned.queue, self._session.unwrap
+        topic = unwrap(queue.topic)
+        is_retry = queue.topic.startswith(naming.RETRY_PREFIX)
+        deliveries = [
+            consumer.delivery(record, queue, unwrap(delivered_topic(record)) if is_retry else topic, consumer, assigned)
+            for record in pulled.records
+        ]
+        if wanted.tags_set:
+            tags = set(wanted.tags_set)
+            deliveries = [delivery for delivery in deliveries if delivery.tag in tags]
+        if not deliveries:
+            return False
+        assigned.held.put((delivery.record.queue_offset, delivery.record.size) for delivery in deliveries)
+        if consumer.settings.orderly:
+            assigned.waiting.extend(deliveries)
+            consumer.offer_next(assigned)
+        else:
+            consumer.offer(deliveries)
+        return True
+
+    async def _after_pull_error(self, assigned: Assigned, error: Exception) -> None:
+        """Waits as long as the error asks for, and repairs what can be."""
+        pause = PULL_ERROR_PAUSE_S
+        if isinstance(error, RefusedError) and error.response_code in _BUSY:
+            pause = BUSY_PAUSE_S
+        elif isinstance(error, SubscriptionError):
+            await self._session.heartbeat()  # the broker has forgotten us, or not heard of us yet
+        elif isinstance(error, TransportError | NoBrokerError):
+            assigned.broker_id = 0
+        elif isinstance(error, ProtocolError):
+            log.error("messages can't be read queue=%s offset=%d: %s", assigned.queue, assigned.next_offset, error)
+        log.info("pull failed queue=%s: %s", assigned.queue, error)
+        await asyncio.sleep(pause)
