@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kourou.cli.running import NameServers as NameServers
+from kourou.cli.profiles import chosen_profile
+from kourou.cli.running import CommandError, NameServers as NameServers
+from kourou.cli.showing import show_error
 
 if TYPE_CHECKING:
     from kourou.spark.pipelines.report import RunReport
@@ -78,7 +80,7 @@ def execute(
                 _save(error.report, html)
                 raise
     except (KourouError, OSError) as error:
-        print(f"kourou: {error}", file=sys.stderr)
+        show_error(error)
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
         sys.stdout.flush()
@@ -109,5 +111,30 @@ def source_options(namesrv: str | None, options: Iterable[str] | None) -> dict[s
     if namesrv:
         found["namesrv"] = namesrv
     if "namesrv" not in found:
-        raise typer.BadParameter("where is the name server? -n HOST:PORT, or the variable NAMESRV_ADDR")
+        found = {**_profile_options(), **found}
+    if "namesrv" not in found:
+        raise typer.BadParameter(
+            "where is the name server? -n HOST:PORT, the variable NAMESRV_ADDR, or a profile (kourou profile add)"
+        )
     return found
+
+
+def _profile_options() -> dict[str, str]:
+    try:
+        profile = chosen_profile()
+    except CommandError as error:
+        show_error(error)
+        raise typer.Exit(1) from None
+    if profile is None:
+        return {}
+    if profile.namespace is not None:
+        show_error("pipelines do not know namespaces: write topics as NAMESPACE%TOPIC, and give -n and credentials")
+        raise typer.Exit(1)
+    given = {
+        "namesrv": profile.namesrv,
+        "accessKey": profile.access_key,
+        "secretKey": profile.secret_key,
+        "securityToken": profile.security_token,
+        "tls": "true" if profile.tls else None,
+    }
+    return {name: value for name, value in given.items() if value is not None}

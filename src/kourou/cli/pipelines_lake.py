@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kourou.cli.messages import parse_span
 from kourou.cli.pipelines import (
     Conf,
     DryRun,
@@ -23,6 +22,7 @@ from kourou.cli.pipelines import (
     pairs,
     source_options,
 )
+from kourou.cli.times import parse_span
 
 if TYPE_CHECKING:
     from kourou.spark.pipelines.report import RunReport

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kourou.cli.messages import parse_span
 from kourou.cli.pipelines import (
     Conf,
     Every,
@@ -18,6 +17,7 @@ from kourou.cli.pipelines import (
     execute,
     source_options,
 )
+from kourou.cli.times import parse_span
 
 if TYPE_CHECKING:
     from kourou.spark.pipelines.report import RunReport

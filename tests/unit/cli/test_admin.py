@@ -60,11 +60,12 @@ def test_groups_have_settings(broker: EmbeddedThread) -> None:
 
 def test_messages_are_found(broker: EmbeddedThread) -> None:
     (row,) = admin(broker, "queryMsgByKey", "-t", "orders", "-k", "42")
-    (facts,) = admin(broker, "queryMsgByUniqueKey", "-t", "orders", "-i", str(row["messageID"]))
-    assert facts["Body"] == "hello"
-    (again,) = admin(broker, "queryMsgById", "-i", str(facts["OffsetID"]))
-    assert again["Keys"] == "42"
-    place = ("-b", "broker-a", "-i", str(facts["Queue ID"]), "-o", str(facts["Queue Offset"]))
+    (facts,) = admin(broker, "queryMsgByUniqueKey", "-t", "orders", "-i", str(row["msgId"]))
+    assert facts == row
+    assert (facts["body"], facts["tags"], facts["keys"]) == ("hello", "paid", ["42"])
+    (again,) = admin(broker, "queryMsgById", "-i", str(facts["offsetMsgId"]))
+    assert again["keys"] == ["42"]
+    place = ("-b", "broker-a", "-i", str(facts["queueId"]), "-o", str(facts["queueOffset"]))
     (same,) = admin(broker, "queryMsgByOffset", "-t", "orders", *place)
     assert same == facts
     assert len(admin(broker, "printMsg", "-t", "orders")) == 1
@@ -77,7 +78,9 @@ def test_brokers_are_shown_and_changed(broker: EmbeddedThread) -> None:
     assert runtime["brokerVersionDesc"]
     admin(broker, "updateBrokerConfig", "-b", broker.address, "-k", "longPollingEnable", "-v", "false")
     (config,) = admin(broker, "getBrokerConfig", "-b", broker.address)
-    assert config["longPollingEnable"] == "false"
+    assert config["longPollingEnable"] is False
+    assert config["fileReservedTime"] == 72
+    assert config["brokerName"] == "broker-a"
     refused = invoke(broker, "admin", "updateBrokerConfig", "-b", broker.address, "-k", "storePathRootDir", "-v", "/x")
     assert refused.exit_code == 1
     assert "storePathRootDir can't change" in refused.stderr
