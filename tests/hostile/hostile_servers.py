@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 
 from kourou.protocol import bodies
 from kourou.protocol.bodies.base import Body
@@ -70,7 +71,7 @@ class HostileServers:
     async def live(self, ready: "Future[None]", stop: asyncio.Event) -> None:
         servers = []
         for name, upstream in self._upstream.items():
-            server = await asyncio.start_server(lambda r, w, u=upstream: self._serve(r, w, u), "127.0.0.1", 0)
+            server = await asyncio.start_server(partial(self._serve, upstream), "127.0.0.1", 0)
             self._addresses[name] = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
             servers.append(server)
         ready.set_result(None)
@@ -78,7 +79,7 @@ class HostileServers:
         for server in servers:
             server.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, upstream: str) -> None:
+    async def _serve(self, upstream: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         host, _, port = upstream.rpartition(":")
         far_reader, far_writer = await asyncio.open_connection(host, int(port))
         codes: dict[int, int] = {}

@@ -163,7 +163,7 @@ def ids(servers: HostileServers) -> dict[str, str]:
 def test_every_command_is_rendered(servers: HostileServers, ids: dict[str, str]) -> None:
     """A new command has to be added here."""
     commands = typer.main.get_group(admin_app)
-    assert set(commands.commands) == set(admin_words(servers, ids))  # type: ignore[attr-defined]
+    assert set(commands.commands) == set(admin_words(servers, ids))
     assert set(LazyGroup.promised) == set(OTHERS) | WITHOUT_BROKERS
 
 

@@ -76,7 +76,9 @@ def bench(
     concurrency: Annotated[int, typer.Option(min=1, max=10_000, help="Sends under way at a time.")] = 64,
     size: Annotated[int, typer.Option(min=STAMP.size, help="Bytes of a body.")] = 1024,
     duration: Annotated[str, typer.Option("--time", metavar="TIME", help="How long: 10s, 5m.")] = "10s",
-    warmup: Annotated[str, typer.Option(metavar="TIME", help="How long before that nothing is counted.")] = "2s",
+    warmup: Annotated[
+        str | None, typer.Option(metavar="TIME", help="How long before that nothing is counted (2s; to consume: 0s).")
+    ] = None,
     queues: Annotated[int, typer.Option(min=1, help="Queues of a topic that is made.")] = 8,
     keep: Annotated[bool, typer.Option("--keep", help="Do not delete a topic that was made.")] = False,
     pid: Annotated[list[int] | None, typer.Option(help="Process of a broker on this machine; may be repeated.")] = None,
@@ -84,7 +86,8 @@ def bench(
     log_level: LogLevel = "error",
 ) -> None:
     """Measure load, latency and CPU per message of a broker."""
-    seconds, warm = parse_span(duration, "--time"), parse_span(warmup, "--warmup")
+    seconds = parse_span(duration, "--time")
+    warm = parse_span(warmup or ("0s" if work is Work.CONSUME else "2s"), "--warmup")
     load = Load(topic, work, rate, concurrency, size, seconds, warm, queues, keep, pid or [])
     run(lambda: until_stopped(_bench(name_servers, load, as_json=as_json)), log_level)
 
@@ -174,6 +177,8 @@ class Measured:
     client_cpu_ns: int = 0
     broker_cpu_ns: int = 0
     seconds: float = 0.0
+    first_ns: int = 0  # when messages were consumed
+    last_ns: int = 0
 
 
 class Bench:
@@ -223,6 +228,8 @@ class Bench:
     async def consumed(self, messages: "list[Delivery]") -> None:
         now, time_ns = self.now, time.perf_counter_ns()
         now.consumed += len(messages)
+        now.first_ns = now.first_ns or time_ns
+        now.last_ns = time_ns
         for message in messages:
             body = message.record.body
             if len(body) >= STAMP.size:
@@ -241,6 +248,7 @@ async def _measured(mq: "Client", load: Load, pids: Sequence[int]) -> Measured:
     import asyncio
 
     bench = Bench(load)
+    _begin(bench.now, pids)
     async with AsyncExitStack() as stack:
         if load.work is not Work.SEND:
             start = "first" if load.work is Work.CONSUME else "last"
@@ -255,16 +263,22 @@ async def _measured(mq: "Client", load: Load, pids: Sequence[int]) -> Measured:
             senders = [asyncio.create_task(bench.send(producer)) for _ in range(load.concurrency)]
             stack.push_async_callback(_ended, senders)
         with suppress(asyncio.CancelledError):  # stopped early: what was measured is shown
-            await asyncio.sleep(load.warmup)
-            bench.now = Measured()
-            bench.now.client_cpu_ns, bench.now.broker_cpu_ns = -time.process_time_ns(), -_cpu_of(pids)
+            if load.warmup or load.work is not Work.CONSUME:
+                await asyncio.sleep(load.warmup)
+                _begin(started := Measured(), pids)
+                bench.now = started
             await asyncio.sleep(load.seconds)
         now, bench.now = bench.now, Measured()
         now.seconds = time.perf_counter() - now.started
-        if now.client_cpu_ns:
-            now.client_cpu_ns += time.process_time_ns()
-            now.broker_cpu_ns += _cpu_of(pids)
+        if load.work is Work.CONSUME and now.last_ns > now.first_ns:
+            now.seconds = (now.last_ns - now.first_ns) / 1e9  # what was there may be consumed before the time is over
+        now.client_cpu_ns += time.process_time_ns()
+        now.broker_cpu_ns += _cpu_of(pids)
         return now
+
+
+def _begin(measured: Measured, pids: Sequence[int]) -> None:
+    measured.client_cpu_ns, measured.broker_cpu_ns = -time.process_time_ns(), -_cpu_of(pids)
 
 
 async def _until_assigned(listening: Any) -> None:
