@@ -76,7 +76,7 @@ async def _figures(mq: "Client", address: str) -> list[object]:
         return ["", None, f"({error})"]
     rates = [runtime.get(name, "").split(" ")[0] for name in ("putTps", "getTransferredTps")]
     rates[1] = rates[1] or runtime.get("getTransferedTps", "").split(" ")[0]
-    return [runtime.get("brokerVersionDesc", ""), *map(number_or_text, rates)]
+    return [runtime.get("brokerVersionDesc", ""), *(number_or_text(rate) if rate else None for rate in rates)]
 
 
 async def _totals(mq: "Client", address: str) -> list[object]:

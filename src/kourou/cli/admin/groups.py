@@ -115,17 +115,17 @@ async def delete_group(
 
 @command("getConsumerConfig")
 async def group_config(mq: "Client", group: GroupName) -> Output:
-    """A group's settings on each broker."""
-    from kourou.protocol.errors import RefusedError
+    """A group's settings on each broker.
 
+    Among all of the broker's: asked for one group that does not exist, brokers make it.
+    """
     rows = []
     for name, data in sorted((await mq.admin.brokers.cluster()).broker_addr_table.items()):
         address = data.broker_addrs.get(0)
         if address is None:
             continue
-        try:
-            config = await mq.admin.groups.config(group, address)
-        except RefusedError:
+        config = (await mq.admin.groups.configs(address)).subscription_group_table.get(mq.session.wrap(group))
+        if config is None:
             continue
         rows.append(
             [
