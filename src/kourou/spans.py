@@ -6,7 +6,7 @@ from datetime import timedelta
 Span = str | float | timedelta
 """A text such as "10s", a number of seconds, or a timedelta."""
 
-_SPAN = re.compile(r"(\d+(?:\.\d+)?) ?([a-z]+)")
+_PART = re.compile(r"(\d+(?:\.\d+)?) ?([a-z]+) ?")
 _UNITS = {
     **dict.fromkeys(("ms", "millisecond", "milliseconds"), 0.001),
     **dict.fromkeys(("s", "second", "seconds"), 1.0),
@@ -17,8 +17,7 @@ _UNITS = {
 
 
 def is_span(text: str) -> bool:
-    match = _SPAN.fullmatch(text.strip())
-    return match is not None and match[2] in _UNITS
+    return _seconds(text) is not None
 
 
 def seconds_of(span: Span, name: str = "a span of time") -> float:
@@ -27,10 +26,18 @@ def seconds_of(span: Span, name: str = "a span of time") -> float:
         return span.total_seconds()
     if isinstance(span, int | float):
         return float(span)
-    match = _SPAN.fullmatch(span.strip())
-    if match is None or match[2] not in _UNITS:
-        raise ValueError(f"{name} {span}: a time such as 500ms, 10s, 5m, 2h, 1d or '10 minutes' is expected")
-    return float(match[1]) * _UNITS[match[2]]
+    found = _seconds(span)
+    if found is None:
+        raise ValueError(f"{name} {span}: a time such as 500ms, 10s, 5m, 1h30m, 1d or '10 minutes' is expected")
+    return found
+
+
+def _seconds(text: str) -> float | None:
+    text = text.strip()
+    parts = _PART.findall(text)
+    if not parts or _PART.sub("", text) or any(unit not in _UNITS for _, unit in parts):
+        return None
+    return sum(float(number) * _UNITS[unit] for number, unit in parts)
 
 
 __all__ = ["Span", "is_span", "seconds_of"]

@@ -45,10 +45,8 @@ Where = Annotated[str | None, typer.Option(metavar="SQL", help="Only rows for wh
 Key = Annotated[
     list[str] | None, typer.Option(metavar="KEY", help="Only messages with this key or unique key; may be repeated.")
 ]
-Since = Annotated[
-    str | None, typer.Option("--from", metavar="TIME", help="Only what was stored at this time (UTC) or later.")
-]
-Until = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Only what was stored before this time (UTC).")]
+Since = Annotated[str | None, typer.Option(metavar="TIME", help="Only what was stored at this time (UTC) or later.")]
+Until = Annotated[str | None, typer.Option(metavar="TIME", help="Only what was stored before this time (UTC).")]
 
 
 def execute(
