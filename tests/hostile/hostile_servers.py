@@ -11,8 +11,9 @@ import re
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
+from typing import Any
 
 from kourou.protocol import bodies
 from kourou.protocol.bodies.base import Body
@@ -58,6 +59,7 @@ class HostileServers:
     def __init__(self, namesrv: str, broker: str) -> None:
         self._upstream = {"namesrv": namesrv, "broker": broker}
         self._addresses: dict[str, str] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
         self.refusing = False
 
     @property
@@ -78,8 +80,16 @@ class HostileServers:
         await stop.wait()
         for server in servers:
             server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for server in servers:
+            await server.wait_closed()
 
     async def _serve(self, upstream: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
         host, _, port = upstream.rpartition(":")
         far_reader, far_writer = await asyncio.open_connection(host, int(port))
         codes: dict[int, int] = {}
@@ -88,11 +98,14 @@ class HostileServers:
                 self._pass_requests(reader, far_writer, writer, codes),
                 self._pass_answers(far_reader, writer, codes),
             )
-        except OSError:
+        except (OSError, asyncio.CancelledError):
             pass
         finally:
-            far_writer.close()
-            writer.close()
+            for one in (far_writer, writer):
+                one.close()
+                with suppress(OSError):
+                    await one.wait_closed()
+            self._tasks.discard(task)
 
     async def _pass_requests(
         self,
@@ -163,7 +176,4 @@ def hostile_servers(namesrv: str, broker: str) -> Iterator[HostileServers]:
     finally:
         loop.call_soon_threadsafe(stop.set)
         thread.join(30)
-        for task in asyncio.all_tasks(loop):
-            task.cancel()
-        loop.run_until_complete(asyncio.sleep(0))
         loop.close()

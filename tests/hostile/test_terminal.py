@@ -23,8 +23,14 @@ BODY = f"body{ESCAPES}"
 
 
 @pytest.fixture(scope="module")
-def servers() -> Iterator[HostileServers]:
-    with EmbeddedThread() as real, hostile_servers(real.namesrv, real.address) as hostile, _client(real.namesrv):
+def real() -> Iterator[EmbeddedThread]:
+    with EmbeddedThread() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def servers(real: EmbeddedThread) -> Iterator[HostileServers]:
+    with hostile_servers(real.namesrv, real.address) as hostile, _client(real.namesrv):
         yield hostile
 
 
@@ -86,7 +92,7 @@ def admin_words(servers: HostileServers, ids: dict[str, str]) -> dict[str, list[
         "queryConsumerGroups": topic,
         "updateSubGroup": ["-g", "new", *broker],
         "deleteSubGroup": ["-g", "new", *broker],
-        "getConsumerConfig": group,
+        "getConsumerConfig": ["-g", "billing" + ESCAPES],
         "consumerProgress": [*group, "-s", "true"],
         "consumerConnection": group,
         "resetOffsetByTime": [*group, *topic, "-s", "now"],
@@ -133,8 +139,8 @@ OTHERS = {
     "doctor": [],
     "bench": ["orders", "--work", "send", "--time", "200ms", "--warmup", "0s", "--concurrency", "2"],
 }
-WITHOUT_BROKERS = {"admin", "store", "pipeline", "profile"}
-"""Groups of commands, and those that ask no broker; tests of their own render stores and pipelines."""
+GROUPS = {"admin", "store", "pipeline", "profile"}
+"""Groups of commands; `profile` shows what its user wrote."""
 
 
 def invoke(servers: HostileServers, *words: str) -> Result:
@@ -164,7 +170,7 @@ def test_every_command_is_rendered(servers: HostileServers, ids: dict[str, str])
     """A new command has to be added here."""
     commands = typer.main.get_group(admin_app)
     assert set(commands.commands) == set(admin_words(servers, ids))
-    assert set(LazyGroup.promised) == set(OTHERS) | WITHOUT_BROKERS
+    assert set(LazyGroup.promised) == set(OTHERS) | GROUPS
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]], ids=["text", "json"])
@@ -200,3 +206,29 @@ def test_refusals_show_printable_text_alone(servers: HostileServers, ids: dict[s
     finally:
         servers.refusing = False
     assert told > len(calls) / 2
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]], ids=["text", "json"])
+@pytest.mark.usefixtures("servers")
+def test_stores_show_printable_text_alone(real: EmbeddedThread, form: list[str]) -> None:
+    """Records have what producers wrote."""
+    runner = CliRunner()
+    told = 0
+    for part in ("overview", "records", "queues", "index", "checkpoint"):
+        words = ["store", "inspect", str(real.store), part, *form]
+        told += "owned" in check(runner.invoke(app, words), words)
+    words = ["store", "verify", str(real.store), "--live", *form]
+    check(runner.invoke(app, words), words)
+    assert told == 1
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]], ids=["text", "json"])
+def test_pipelines_show_printable_text_alone(servers: HostileServers, form: list[str]) -> None:
+    """The one that needs no Spark; all show their reports in the same way."""
+    lag = ["pipeline", "stats", "lag", "billing", "orders", "--option", "retryTimeout=1s", *form]
+    assert "owned" in check(invoke(servers, *lag), lag), "the name of the broker"
+    servers.refusing = True
+    try:
+        assert "owned" in check(invoke(servers, *lag), lag), "the remark"
+    finally:
+        servers.refusing = False

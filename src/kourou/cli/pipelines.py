@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kourou.cli.profiles import chosen_profile
-from kourou.cli.running import CommandError, NameServers as NameServers
+from kourou.cli.running import CommandError, NameServers as NameServers, log_to_stderr
 from kourou.cli.showing import show_error
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ def execute(
     from kourou.spark.session import check_installation
 
     settings = pairs(conf, "--conf")
+    log_to_stderr("WARNING")  # logging by itself would write to the terminal what peers say
     if html is not None and not html.absolute().parent.is_dir():
         raise typer.BadParameter(f"--html {html}: there is no folder {html.parent}")
     try:

@@ -22,6 +22,7 @@ from kourou.cli.times import moment as moment
 
 if TYPE_CHECKING:
     from kourou.client import Client
+    from kourou.protocol.bodies import ClusterInfo
 
 app = typer.Typer(
     name="admin",
@@ -204,13 +205,9 @@ async def brokers_of(
     if broker is not None:
         return {broker: ""}
     info = await mq.admin.brokers.cluster()
-    names = info.cluster_addr_table.get(cluster or "")
-    if names is None:
-        known = ", ".join(sorted(info.cluster_addr_table)) or "none"
-        raise CommandError(f"there is no cluster {cluster!r}; there are: {known}")
     found = {
         address: name
-        for name in sorted(names)
+        for name in sorted(_names_in(info, cluster or ""))
         if name in info.broker_addr_table
         for number, address in sorted(info.broker_addr_table[name].broker_addrs.items())
         if with_slaves or number == 0
@@ -224,10 +221,16 @@ async def in_cluster(mq: "Client", cluster: str | None) -> Callable[[str | None]
     """Whether a broker name is in the cluster, if one is given. Raises CommandError for one that does not exist."""
     if cluster is None:
         return lambda _: True
-    names = (await mq.admin.brokers.cluster()).cluster_addr_table.get(cluster)
-    if names is None:
-        raise CommandError(f"there is no cluster {cluster!r}")
+    names = _names_in(await mq.admin.brokers.cluster(), cluster)
     return lambda name: name in names
+
+
+def _names_in(info: "ClusterInfo", cluster: str) -> set[str]:
+    names = info.cluster_addr_table.get(cluster)
+    if names is None:
+        known = ", ".join(sorted(info.cluster_addr_table)) or "none"
+        raise CommandError(f"there is no cluster {cluster!r}; there are: {known}")
+    return set(names)
 
 
 # ── Values ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -276,10 +276,19 @@ async def queue_entries(
 ) -> Output:
     """Entries of a consume queue, as they are stored."""
     from kourou.client.admin.asking import Asking
-    from kourou.protocol.message import MessageQueue
+    from kourou.protocol.bodies import QueryConsumeQueueResponseBody
+    from kourou.protocol.codes import RequestCode
+    from kourou.protocol.headers import QueryConsumeQueue
 
-    address = broker or (await Asking(mq.session).masters_of(topic))[0]
-    found = await mq.admin.messages.queue_entries(address, MessageQueue(topic, "", queue_id), index, count, group=group)
+    asking = Asking(mq.session)
+    address = broker or (await asking.masters_of(topic))[0]
+    header = QueryConsumeQueue(
+        topic=mq.session.wrap(topic), queue_id=queue_id, index=index, count=count, consumer_group=group
+    )
+    answer = await asking.broker(address, RequestCode.QUERY_CONSUME_QUEUE, header)
+    if not answer.body:  # Apache's way to say that it has none
+        raise CommandError(answer.remark or f"queue {queue_id} of {topic} has no entry {index}")
+    found = QueryConsumeQueueResponseBody.decode(answer.body)
     rows = [
         [index + number, one.physic_offset, one.physic_size, one.tags_code]
         for number, one in enumerate(found.queue_data or [])
