@@ -1,5 +1,6 @@
 """`kourou`: the commands, and what happens to their errors."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -123,5 +124,18 @@ promise(
 
 
 def main() -> None:
+    _occupy_standard_files()
     sys.excepthook = show_unexpected
     app()
+
+
+def _occupy_standard_files() -> None:
+    """A standard file that was closed when we were started: no socket or store may get its number."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+    for name, number, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))

@@ -12,6 +12,7 @@ import math
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TextIO
 
 import typer
@@ -32,17 +33,22 @@ class OutputClosed(typer.Exit):
 def show(*lines: str, error: bool = False) -> None:
     """Write lines to the standard output, or to the standard error. A line may contain further lines.
 
-    Raises OutputClosed when nobody reads the standard output any more.
+    Raises OutputClosed when nobody reads the standard output any more, Exit with code 1 when it can't be written.
     """
     text = "".join(f"{printable_lines(line)}\n" for line in lines)
     if error:
-        _write(sys.stderr, text)
+        with suppress(OSError):  # there is nowhere else to report it
+            _write(sys.stderr, text)
         return
     try:
         _write(sys.stdout, text)
     except BrokenPipeError:
         discard_output()
         raise OutputClosed(0) from None
+    except OSError as failure:
+        discard_output()
+        show_error(f"the output can't be written: {failure.strerror or failure}")
+        raise typer.Exit(1) from None
 
 
 def show_error(error: object) -> None:
@@ -98,6 +104,8 @@ def rounded(value: object) -> object:
     """A figure as it is shown; None for one that is not finite, which JSON does not have."""
     if isinstance(value, float):
         return round(value, FLOAT_DIGITS) if math.isfinite(value) else None
+    if isinstance(value, list):
+        return [rounded(one) for one in value]
     return value
 
 

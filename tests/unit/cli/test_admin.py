@@ -146,6 +146,8 @@ def test_numbers_are_numbers(broker: EmbeddedThread) -> None:
     (status,) = admin(broker, "brokerStatus", "-b", broker.address)
     assert isinstance(status["bootTimestamp"], int)
     assert isinstance(status["brokerVersionDesc"], str)
+    for name in ("putTps", "getFoundTps", "getTotalTps"):
+        assert all(isinstance(rate, float | None) for rate in status[name]), name  # type: ignore[attr-defined]
     (cluster,) = admin(broker, "clusterList")
     for name in ("bid", "inTPS", "outTPS"):
         assert isinstance(cluster[name], int | float | None), name  # a broker that has just started has no rates

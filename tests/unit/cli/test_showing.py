@@ -120,6 +120,17 @@ def test_a_reader_that_goes_ends_a_tail_that_waits(broker: EmbeddedThread) -> No
     tail.stderr.close()
 
 
+def test_an_output_that_takes_no_more_is_an_error(broker: EmbeddedThread) -> None:
+    environment = {**os.environ, "NAMESRV_ADDR": broker.namesrv}
+    command = [sys.executable, "-m", "kourou", "admin", "topicList"]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, env=environment, stdout=full, stderr=subprocess.PIPE, timeout=DEADLINE_S)
+    assert done.returncode == 1
+    assert done.stderr == b"kourou: the output can't be written: No space left on device\n"
+    closed = ["sh", "-c", 'exec "$@" >&-', "sh", *command]
+    assert subprocess.run(closed, env=environment, stderr=subprocess.PIPE, timeout=DEADLINE_S).returncode == 0
+
+
 @pytest.mark.parametrize("form", [[], ["--json"]])
 def test_a_reader_that_goes_is_no_error(broker: EmbeddedThread, form: list[str]) -> None:
     """`kourou admin getBrokerConfig | head` exits 0, however much was written."""

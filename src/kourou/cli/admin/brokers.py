@@ -18,6 +18,7 @@ from kourou.cli.admin.commands import (
     command,
     in_cluster,
     number_or_text,
+    rates,
     truth,
 )
 from kourou.cli.running import CommandError
@@ -74,9 +75,9 @@ async def _figures(mq: "Client", address: str) -> list[object]:
         runtime = await mq.admin.brokers.runtime(address)
     except KourouError as error:
         return ["", None, f"({error})"]
-    rates = [runtime.get(name, "").split(" ")[0] for name in ("putTps", "getTransferredTps")]
-    rates[1] = rates[1] or runtime.get("getTransferedTps", "").split(" ")[0]
-    return [runtime.get("brokerVersionDesc", ""), *(number_or_text(rate) if rate else None for rate in rates)]
+    newest = [runtime.get(name, "").split(" ")[0] for name in ("putTps", "getTransferredTps")]
+    newest[1] = newest[1] or runtime.get("getTransferedTps", "").split(" ")[0]
+    return [runtime.get("brokerVersionDesc", ""), *(number_or_text(rate) if rate else None for rate in newest)]
 
 
 async def _totals(mq: "Client", address: str) -> list[object]:
@@ -99,7 +100,10 @@ async def broker_status(mq: "Client", broker: BrokerAddress = None, cluster: Clu
     outputs: list[Output] = []
     for address, name in (await brokers_of(mq, broker, cluster)).items():
         runtime = await mq.admin.brokers.runtime(address)
-        facts = {key: number_or_text(value) for key, value in sorted(runtime.items())}
+        facts = {
+            key: rates(value) if key.endswith("Tps") else number_or_text(value)
+            for key, value in sorted(runtime.items())
+        }
         outputs.append(Facts({"brokerName": name, "brokerAddr": address, **facts} if cluster else facts))
     return Many(outputs)
 
@@ -302,7 +306,7 @@ async def name_server_config(mq: "Client") -> Output:
     """The settings of the name servers."""
     tables = await mq.admin.brokers.name_server_config()
     rows = [
-        [address, key, number_or_text(value)]
+        [address, key, value == "true" if value in ("true", "false") else number_or_text(value)]
         for address, table in tables.items()
         for key, value in sorted(table.items())
     ]

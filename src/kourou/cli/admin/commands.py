@@ -188,6 +188,14 @@ def number_or_text(text: str) -> int | float | str:
     return round(value, 2) if "." in text and value == value and abs(value) < 1e15 else text
 
 
+def rates(text: str) -> object:
+    """Rates over three spans of time as brokers tell them: "0.2 0.19996 "; None for one that is not known yet."""
+    words = [number_or_text(word) if word else None for word in text.split(" ")]
+    if any(isinstance(word, str) for word in words):
+        return text
+    return words if len(words) > 1 else words[0]
+
+
 # ── Which servers ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 

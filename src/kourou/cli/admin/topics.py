@@ -9,6 +9,7 @@ from kourou.cli.admin.commands import (
     Cluster,
     ClusterName,
     Done,
+    Facts,
     Output,
     Rows,
     TopicName,
@@ -230,7 +231,7 @@ async def update_order(
     """The fixed queues of an ordered topic."""
     topics = mq.admin.topics
     if method == "get":
-        return Done(f"{topic}: {await topics.order(topic) or 'not ordered'}")
+        return Facts({"topic": topic, "orderConf": await topics.order(topic)})
     if method == "delete":
         await topics.remove_order(topic)
         return Done(f"{topic}: no longer ordered")
