@@ -30,8 +30,8 @@ $(VENV)/tested: $(BIN)/python $(BUILT)
 	@touch $(VENV)/installed $@
 	@$(BIN)/kourou --version
 
-run: install   ## a name server and a broker on loopback
-	$(BIN)/kourou run
+run: install   ## a name server and a broker on loopback; make run ARGS='--port 0 …' for other options
+	@$(BIN)/kourou run $(ARGS)
 
 test: $(VENV)/tested   ## all that CI checks
 	@$(PYTHON) tools/interop_tools.py

@@ -20,7 +20,6 @@ from kourou.spark.errors import DataLossError, OptionError, SparkError
 from kourou.spark.formats import RocketmqSource
 from kourou.spark.messages import BODY_SIZE_MAX, Draft, Drafts
 from kourou.spark.options import Options
-from kourou.spark.pipelines.choosing import choice
 from kourou.spark.pipelines.dedup import dedup
 from kourou.spark.pipelines.dlq import redrive
 from kourou.spark.pipelines.running import PipelineError, Runner
@@ -211,22 +210,22 @@ def test_a_checkpoint_belongs_to_one_query(
     given: dict[str, Any] = {"checkpoint": tmp_path / "c", "namesrv": broker.namesrv, "runner": Runner(spark=spark)}
     bad = "SELECT string(null) AS body FROM messages"
     with pytest.raises(PipelineError, match="its body is null"):
-        transform(bad, "claimed", "claimed-out", **given)
+        transform("claimed", "claimed-out", sql=bad, **given)
     sql = "SELECT body FROM messages"
     (tmp_path / "c" / ".kourou.json.tmp").write_bytes(b'{"pipe')  # of a run that was killed as it wrote it
-    assert transform(sql, "claimed", "claimed-out", **given).written.rows == 3  # nothing was done before
+    assert transform("claimed", "claimed-out", sql=sql, **given).written.rows == 3  # nothing was done before
     assert not (tmp_path / "c" / ".kourou.json.tmp").exists()
     assert json.loads((tmp_path / "c" / "kourou.json").read_bytes())["sql"] == sql
-    assert transform(sql, "claimed", "claimed-out", **given).written.rows == 0
+    assert transform("claimed", "claimed-out", sql=sql, **given).written.rows == 0
     with pytest.raises(PipelineError, match="belongs to a run with sql 'SELECT body FROM messages': take another"):
-        transform(bad, "claimed", "claimed-out", **given)
+        transform("claimed", "claimed-out", sql=bad, **given)
     with pytest.raises(PipelineError, match="belongs to a run with topics 'claimed': take another"):
-        transform(sql, "claimed-out", "claimed-out", **given)
+        transform("claimed-out", "claimed-out", sql=sql, **given)
     with pytest.raises(PipelineError, match="belongs to a run with pipeline 'transform'"):
         dedup("claimed", "claimed-out", **given)
     (tmp_path / "file").touch()
     with pytest.raises(PipelineError, match="file"):
-        transform(sql, "claimed", "claimed-out", **{**given, "checkpoint": tmp_path / "file"})
+        transform("claimed", "claimed-out", sql=sql, **{**given, "checkpoint": tmp_path / "file"})
 
 
 def test_letters_among_those_that_were_redriven(
@@ -237,7 +236,7 @@ def test_letters_among_those_that_were_redriven(
         create_topic(broker.namesrv, topic)
     send(cluster, "%DLQ%scattered", [b"%d" % number for number in range(30)], tags=["red", "green", "blue"])
     given: dict[str, Any] = {"target": "scattered-out", "namesrv": broker.namesrv, "runner": Runner(spark=spark)}
-    first = redrive("scattered", tmp_path, chosen=choice(where="tags = 'green'"), **given)
+    first = redrive("scattered", tmp_path, where="tags = 'green'", **given)
     assert first.written.rows == 10
     second = redrive("scattered", tmp_path, batch_rows=16, **given)
     assert (second.read.rows, second.written.rows, second.batches) == (20, 20, 2)

@@ -18,7 +18,6 @@ from kourou.spark.columns import COLUMNS
 from kourou.spark.errors import OptionError
 from kourou.spark.pipelines.archive import archive
 from kourou.spark.pipelines.archive_store import archive_store
-from kourou.spark.pipelines.choosing import choice
 from kourou.spark.pipelines.compact import compact
 from kourou.spark.pipelines.dedup import dedup
 from kourou.spark.pipelines.dlq import redrive, triage
@@ -125,7 +124,7 @@ def test_an_archive_stops_between_batches_and_goes_on(
         namesrv=broker.namesrv,
         pattern=True,
         once=False,
-        every_s=3600,
+        every="1h",
         batch_rows=60,
         runner=Runner(spark=spark, watch=watch, stop=watch.stop),
     )
@@ -344,16 +343,16 @@ def test_a_replay_keeps_messages_and_their_order(
 
 def test_a_replay_of_some(broker: EmbeddedThread, cluster: Cluster, runner: Runner, old_lake: Path) -> None:
     create_topic(broker.namesrv, "some", queues=1)
-    chosen = choice(where="tags = 'red' and queue_offset < 10", since="2020-01-01")
-    dry = replay(old_lake, "some", namesrv=broker.namesrv, chosen=chosen, dry_run=True, runner=runner)
+    chosen: dict[str, Any] = {"where": "tags = 'red' and queue_offset < 10", "since": "2020-01-01"}
+    dry = replay(old_lake, "some", namesrv=broker.namesrv, **chosen, dry_run=True, runner=runner)
     assert (dry.read.rows, dry.written.rows, dry.skipped) == (10, 0, {"dry run": 10})
     assert [row[:4] for row in dry.tables[0].rows] == [["old", "broker-a", 0, 5], ["old", "broker-a", 1, 5]]
     assert len(dry.tables[1].rows) == 10
-    report = replay(old_lake, "some", namesrv=broker.namesrv, chosen=chosen, rate=100, runner=runner)
+    report = replay(old_lake, "some", namesrv=broker.namesrv, **chosen, rate=100, runner=runner)
     assert report.written.rows == 10
-    keyed = replay(old_lake, "some", namesrv=broker.namesrv, chosen=choice(keys=["k7"]), runner=runner)
+    keyed = replay(old_lake, "some", namesrv=broker.namesrv, key="k7", runner=runner)
     assert keyed.written.rows == 2
-    assert replay(old_lake, "some", namesrv=broker.namesrv, chosen=choice(until="2020"), runner=runner).read.rows == 0
+    assert replay(old_lake, "some", namesrv=broker.namesrv, until="2020", runner=runner).read.rows == 0
     assert len(pull_all(cluster, "some")) == 12
 
 
@@ -367,9 +366,8 @@ def test_a_replay_goes_hour_by_hour(
     arguments: dict[str, Any] = {"namesrv": broker.namesrv, "source": "a"}
     first = replay(tmp_path, "hours", **arguments, runner=Runner(spark=spark, watch=watch, stop=watch.stop))
     assert (first.stopped, first.written.rows) == ("asked", 4)
-    assert first.notes == ["what was stored before 2026-01-31T06:00Z is sent; go on with --from that time"]
-    chosen = choice(since="2026-01-31T06:00Z")
-    rest = replay(tmp_path, "hours", **arguments, chosen=chosen, runner=runner)
+    assert first.notes == ["what was stored before 2026-01-31T06:00Z is sent; go on with --since that time"]
+    rest = replay(tmp_path, "hours", **arguments, since="2026-01-31T06:00Z", runner=runner)
     assert (rest.written.rows, rest.batches) == (7, 3)
     assert rest.charts[0].series == {"sent": [4, 2, 1]}
     for queue, count in ((0, 7), (1, 4)):
@@ -384,7 +382,7 @@ def test_a_replay_goes_hour_by_hour(
     [
         ({"topic": "nowhere"}, "there is no topic 'nowhere'"),
         ({"source": "other"}, "the lake has no topic other: there are old"),
-        ({"chosen": choice(where="no_column = 1")}, "no_column"),
+        ({"where": "no_column = 1"}, "no_column"),
         ({"rate": -1.0}, "a rate is more than nothing"),
     ],
 )
@@ -432,10 +430,10 @@ def test_dead_letters_and_back(broker: EmbeddedThread, cluster: Cluster, runner:
     assert seen.notes == ["group unknown has no dead letters"]
 
     state = tmp_path / "state"
-    reds = choice(where="tags = 'red'")
-    dry = redrive("billing", state, namesrv=broker.namesrv, chosen=reds, dry_run=True, runner=runner)
+    reds = "tags = 'red'"
+    dry = redrive("billing", state, namesrv=broker.namesrv, where=reds, dry_run=True, runner=runner)
     assert dry.tables[0].rows == [["bills", 15]] and dry.written.rows == 0
-    first = redrive("billing", state, namesrv=broker.namesrv, chosen=reds, batch_rows=16, runner=runner)
+    first = redrive("billing", state, namesrv=broker.namesrv, where=reds, batch_rows=16, runner=runner)
     assert (first.written.rows, first.batches) == (15, 2)
     assert first.skipped == {"not chosen, or without a topic to go to": 15}
     second = redrive("billing", state, namesrv=broker.namesrv, runner=runner)
@@ -503,9 +501,9 @@ def test_sql_from_topic_to_topic(
     arguments: dict[str, Any] = {"checkpoint": tmp_path / "state", "namesrv": broker.namesrv}
     watch = StopAfter(1)
     first = transform(
-        sql,
         "input",
         "output",
+        sql=sql,
         **arguments,
         options={"maxOffsetsPerTrigger": "60", "group": "sql-group"},
         runner=Runner(spark=spark, watch=watch, stop=watch.stop),
@@ -514,7 +512,12 @@ def test_sql_from_topic_to_topic(
     assert first.read.rows == 2 * first.written.rows < 200  # the batch that was under way is finished
     assert watch.batches[0].lag == 140
     rest = transform(
-        sql, "input", "output", **arguments, options={"maxOffsetsPerTrigger": "60", "group": "sql-group"}, runner=runner
+        "input",
+        "output",
+        sql=sql,
+        **arguments,
+        options={"maxOffsetsPerTrigger": "60", "group": "sql-group"},
+        runner=runner,
     )
     assert (rest.stopped, rest.read.rows + first.read.rows) == ("end", 200)
     assert rest.written.rows + first.written.rows == 100
@@ -540,7 +543,7 @@ def test_sql_from_topic_to_topic(
 def test_sql_that_is_wrong(broker: EmbeddedThread, runner: Runner, tmp_path: Path, sql: str, said: str) -> None:
     create_topic(broker.namesrv, "wrong")
     with pytest.raises(PipelineError, match=said):
-        transform(sql, "wrong", "wrong", checkpoint=tmp_path / "state", namesrv=broker.namesrv, runner=runner)
+        transform("wrong", "wrong", sql=sql, checkpoint=tmp_path / "state", namesrv=broker.namesrv, runner=runner)
 
 
 def test_duplicates_are_dropped_across_runs(

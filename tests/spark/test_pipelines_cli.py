@@ -89,7 +89,7 @@ def test_without_java(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["archive", "t", "lake"], "where is the name server? -n HOST:PORT, or the variable NAMESRV_ADDR"),
+        (["archive", "t", "lake"], "where is the name server? -n HOST:PORT, the variable NAMESRV_ADDR, or a profile"),
         (["archive", "t", "lake", "-n", "h:1", "--every", "soon"], "--every soon: a time such as"),
         (["archive", "t", "lake", "-n", "h:1", "--conf", "x"], "--conf x: KEY=VALUE is expected"),
         (["archive", "t", "lake", "-n", "h:1", "--html", "/no/page"], "--html /no/page: there is no folder /no"),
@@ -111,7 +111,7 @@ def test_mistakes_before_spark_starts(words: list[str], said: str) -> None:
     ("words", "said"),
     [
         (["archive", "t", "{lake}", "-n", "127.0.0.1:1", "--option", "retryTimeout=1s"], "no name server answers"),
-        (["replay", "{lake}", "t", "-n", "127.0.0.1:1", "--from", "soon"], "option from is milliseconds since 1970"),
+        (["replay", "{lake}", "t", "-n", "127.0.0.1:1", "--since", "soon"], "option since is milliseconds since 1970"),
         (["replay", "{lake}", "t", "-n", "127.0.0.1:1"], "there is no lake at"),
         (["archive-store", "{lake}/none", "{lake}"], "can't be read: No such file"),
         (["archive-store", "{lake}/none", "{lake}", "--format", "orc"], "no format orc: there are parquet, delta"),

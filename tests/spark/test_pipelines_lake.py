@@ -469,7 +469,7 @@ def test_the_hours_of_a_lake(tmp_path: Path) -> None:
 
 
 def test_a_choice_that_makes_no_sense() -> None:
-    with pytest.raises(OptionError, match="option from is milliseconds since 1970 or a time such as"):
+    with pytest.raises(OptionError, match="option since is milliseconds since 1970 or a time such as"):
         choice(since="yesterday")
-    with pytest.raises(OptionError, match="later than"):
+    with pytest.raises(OptionError, match="since is a later time than until"):
         choice(since="2026-02-01", until="2026-01-01")

@@ -16,7 +16,6 @@ from kourou.cli.pipelines_commands import app
 from kourou.embedded import EmbeddedThread
 from kourou.protocol.message import MessageQueue
 from kourou.spark.cluster import Cluster
-from kourou.spark.pipelines.choosing import choice
 from kourou.spark.pipelines.report import RunReport, Table
 from kourou.spark.pipelines.running import PipelineError, Runner
 from kourou.spark.pipelines.stats import Standing, lag, traffic
@@ -85,7 +84,7 @@ def test_lag_over_time(broker: EmbeddedThread, cluster: Cluster) -> None:
             watch.batches.append(progress)  # type: ignore[arg-type]
             cluster.commit({queue: 10 + 5 * len(watch.batches)}, "mover")
 
-    report = lag(["mover"], "moving", namesrv=broker.namesrv, every_s=0.0, samples=3, runner=Runner(watch=Consuming()))
+    report = lag(["mover"], "moving", namesrv=broker.namesrv, every=0.0, samples=3, runner=Runner(watch=Consuming()))
     assert [(one.rows, one.lag) for one in watch.batches] == [(0, 30), (5, 25), (5, 20)]
     assert report.batches == 3
     [chart] = [one for one in report.charts if one.title == "Lag by group"]
@@ -101,7 +100,7 @@ def test_lag_stops_when_it_is_asked_to(broker: EmbeddedThread, cluster: Cluster)
             runner.stop.set()
 
     runner.watch = Stopping()
-    report = lag(["anyone"], "endless", namesrv=broker.namesrv, every_s=3600, samples=None, runner=runner)
+    report = lag(["anyone"], "endless", namesrv=broker.namesrv, every="1h", samples=0, runner=runner)
     assert (report.batches, report.stopped) == (1, "asked")
 
 
@@ -141,7 +140,7 @@ def test_traffic(spark: SparkSession, broker: EmbeddedThread, cluster: Cluster) 
     send(cluster, "busy", [bytes(100)] * 90, queue=0, tags=["red", "red", "blue"])
     send(cluster, "busy", [bytes(1000)] * 30, queue=1)
     send(cluster, "idle", [b"x"] * 2)
-    live = traffic("busy,idle", namesrv=broker.namesrv, window_s=1, runner=Runner(spark=spark))
+    live = traffic("busy,idle", namesrv=broker.namesrv, window="1s", runner=Runner(spark=spark))
     busy, idle = records(table(live, "Topics"))
     assert (busy["topic"], busy["messages"], busy["skew"]) == ("busy", 120, 1.5)
     assert (idle["topic"], idle["messages"]) == ("idle", 2)
@@ -156,11 +155,11 @@ def test_traffic(spark: SparkSession, broker: EmbeddedThread, cluster: Cluster) 
     assert live.read.rows == 122
     assert live.read.bytes == busy["bytes"] + idle["bytes"]  # type: ignore[operator]
     assert sum(live.charts[0].series["busy"]) == pytest.approx(120, abs=0.01)  # type: ignore[arg-type]
-    stored = traffic("busy,idle", store=broker.store, window_s=1, runner=Runner(spark=spark))
+    stored = traffic("busy,idle", store=broker.store, window="1s", runner=Runner(spark=spark))
     assert table(stored, "Topics") == table(live, "Topics")
     assert table(stored, "Tags") == table(live, "Tags")
-    small = choice(where="store_size < 500 AND topic = 'busy'")
-    some = traffic("busy", namesrv=broker.namesrv, chosen=small, runner=Runner(spark=spark))
+    small = "store_size < 500 AND topic = 'busy'"
+    some = traffic("busy", namesrv=broker.namesrv, where=small, runner=Runner(spark=spark))
     assert some.read.rows == 90
 
 
@@ -170,7 +169,7 @@ def test_traffic(spark: SparkSession, broker: EmbeddedThread, cluster: Cluster) 
         ({"topics": "a"}, "one of namesrv and store"),
         ({"topics": "a", "namesrv": "127.0.0.1:1", "store": "/nowhere"}, "one of namesrv and store"),
         ({"namesrv": "127.0.0.1:1"}, "which topics?"),
-        ({"topics": "a", "namesrv": "127.0.0.1:1", "window_s": 0}, "a window is at least a second, not 0"),
+        ({"topics": "a", "namesrv": "127.0.0.1:1", "window": "0s"}, "a window is at least a second, not 0s"),
     ],
 )
 def test_mistakes_about_traffic(given_: dict[str, Any], said: str) -> None:
@@ -271,5 +270,5 @@ def test_latency(spark: SparkSession, broker: EmbeddedThread, cluster: Cluster) 
     assert slowest[1]["keys"] == "key-m99"
     assert report.skipped == {"no trace records": 1}
     assert report.charts[1].series["p99"][0] in (118.0, 119.0)
-    one = latency(namesrv=broker.namesrv, topic="traces", chosen=choice(keys=["k3"]), runner=Runner(spark=spark))
+    one = latency(namesrv=broker.namesrv, topic="traces", key=["k3"], runner=Runner(spark=spark))
     assert one.read.rows == 1

@@ -4,7 +4,6 @@ Each check is a function that gives findings: good, doubtful or bad, with the re
 """
 
 import ipaddress
-import json
 import os
 import re
 import shutil
@@ -18,7 +17,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kourou.cli.profiles import is_from_profile, name_servers_or_profile, open_client
 from kourou.cli.running import JsonOutput, LogLevel, NameServers, run
+from kourou.cli.showing import printable, show, show_json
 
 if TYPE_CHECKING:
     from kourou.client import Client
@@ -61,7 +62,8 @@ def doctor(
     findings: list[Finding] = []
 
     async def examine() -> None:
-        async for finding in _examine(name_servers or "127.0.0.1:9876", store):
+        addresses = name_servers_or_profile(name_servers) or "127.0.0.1:9876"
+        async for finding in _examine(name_servers, addresses, store):
             findings.append(finding)
             _show(finding, as_json=as_json)
 
@@ -72,15 +74,15 @@ def doctor(
 
 def _show(finding: Finding, *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(asdict(finding)), flush=True)
+        show_json(asdict(finding))
         return
     sign = {State.GOOD: "✓", State.DOUBTFUL: "!", State.BAD: "✗"}[finding.state]
-    print(f"{sign} {finding.check}: {finding.text}", flush=True)
+    show(printable(f"{sign} {finding.check}: {finding.text}"))
     if finding.remedy:
-        print(f"    → {finding.remedy}", flush=True)
+        show(printable(f"    → {finding.remedy}"))
 
 
-async def _examine(name_servers: str, store: Path | None) -> AsyncIterator[Finding]:
+async def _examine(given: str | None, name_servers: str, store: Path | None) -> AsyncIterator[Finding]:
     yield _installation()
     yield _open_files()
     if store is not None:
@@ -92,7 +94,7 @@ async def _examine(name_servers: str, store: Path | None) -> AsyncIterator[Findi
         reachable |= finding.state is State.GOOD
         yield finding
     if reachable:
-        async for finding in _brokers(name_servers):
+        async for finding in _brokers(given or (None if is_from_profile(given) else name_servers), name_servers):
             yield finding
 
 
@@ -149,7 +151,7 @@ async def _reach(what: str, address: str, remedy: str) -> Finding:
     import asyncio
 
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
+    if not host or not (port.isascii() and port.isdigit()):
         return Finding(what, State.BAD, f"{address} is no address", "host:port is expected")
     started = time.perf_counter()
     try:
@@ -163,11 +165,11 @@ async def _reach(what: str, address: str, remedy: str) -> Finding:
     return Finding(what, State.GOOD, f"{address} is reachable, {(time.perf_counter() - started) * 1000:.1f} ms")
 
 
-async def _brokers(name_servers: str) -> AsyncIterator[Finding]:
-    from kourou.client import connect
+async def _brokers(given: str | None, name_servers: str) -> AsyncIterator[Finding]:
+    """`given` is None where a profile says which cluster, and who we are there."""
     from kourou.protocol.errors import KourouError
 
-    async with connect(name_servers) as mq:
+    async with open_client(given) as mq:
         try:
             info = await mq.admin.brokers.cluster()
         except KourouError as error:

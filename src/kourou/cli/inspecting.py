@@ -1,16 +1,14 @@
 """`kourou store inspect`: what is in a store's files, as tables for people and as JSON for programs."""
 
-import sys
 from base64 import b64encode
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
+from kourou.cli.showing import show, show_error, show_facts, show_json, show_table
+from kourou.cli.times import iso_time as _time
 from kourou.protocol.compression import decompress
 from kourou.protocol.errors import BodyError
 from kourou.protocol.record import Found, Scanner, StoredMessage
@@ -21,7 +19,6 @@ from kourou.store.offline import StoreFiles
 Row = dict[str, Any]
 
 SHOWN_BODY = 40
-PIPE_WIDTH = 250
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +40,10 @@ def inspect(root: Path, commit_log: Path | None, part: str, wanted: Wanted, *, a
             raise StoreError(f"{root} is no store: neither commitlog/ nor a checkpoint is in it")
         rows = list(_PARTS[part](files, wanted))
     except (StoreError, OSError) as error:
-        print(f"kourou: {error}", file=sys.stderr)
+        show_error(error)
         return 2
     if as_json:
-        one = part in ("overview", "checkpoint")
-        print(msgspec.json.encode(rows[0] if one and rows else rows).decode())
+        show_json(*rows)
     else:
         _show(rows)
     return 0
@@ -233,53 +229,18 @@ def checkpoint(files: StoreFiles, wanted: Wanted) -> Iterator[Row]:  # noqa: ARG
 _PARTS = {"overview": overview, "records": records, "queues": queues, "index": index, "checkpoint": checkpoint}
 
 
-def _time(time_ms: int) -> str | None:
-    """Local time in ISO form; None for no time, or for one that no calendar has."""
-    if time_ms <= 0:
-        return None
-    try:
-        return datetime.fromtimestamp(time_ms / 1000, UTC).astimezone().isoformat(timespec="milliseconds")
-    except (ValueError, OverflowError, OSError):
-        return None
-
-
 # ── Tables ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _show(rows: list[Row]) -> None:
-    from rich.console import Console
-
-    console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
     if not rows:
-        console.print("nothing is there")
+        show("nothing is there")
     elif len(rows) == 1 and "log_offset" not in rows[0]:
-        console.print(_sheet(rows[0]))
+        show_facts({name.replace("_", " "): _value(name, value) for name, value in rows[0].items()})
     else:
-        console.print(_table(rows))
-
-
-def _sheet(row: Row) -> Any:
-    """One thing: a line for each of its values."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, show_header=False, pad_edge=False)
-    for name, value in row.items():
-        table.add_row(name.replace("_", " "), Text(_text(name, value)))
-    return table
-
-
-def _table(rows: Iterable[Row]) -> Any:
-    from rich.table import Table
-    from rich.text import Text
-
-    shown = [_shortened(row) for row in rows]
-    table = Table(box=None, pad_edge=False)
-    for name, value in shown[0].items():
-        table.add_column(name.replace("_", " "), justify="right" if isinstance(value, int) else "left", no_wrap=True)
-    for row in shown:
-        table.add_row(*(Text(_text(name, value)) for name, value in row.items()))
-    return table
+        shown = [_shortened(row) for row in rows]
+        columns = [name.replace("_", " ") for name in shown[0]]
+        show_table(columns, ([_value(name, value) for name, value in row.items()] for row in shown), fold=False)
 
 
 def _shortened(row: Row) -> Row:
@@ -296,10 +257,9 @@ def _shortened(row: Row) -> Row:
     }
 
 
-def _text(name: str, value: Any) -> str:
+def _value(name: str, value: Any) -> Any:
     if value is None:
         return "-"
-    if isinstance(value, int) and not isinstance(value, bool) and name not in ("queue", "offset"):
-        return f"{value:,}" if name in ("messages", "entries", "index_entries", "queues", "records") else str(value)
-    text = str(value)
-    return text if text.isprintable() else repr(text)[1:-1]
+    if isinstance(value, int) and name in ("messages", "entries", "index_entries", "queues", "records"):
+        return f"{value:,}"
+    return value

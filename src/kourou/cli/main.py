@@ -1,5 +1,6 @@
 """`kourou`: the commands, and what happens to their errors."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +10,8 @@ import typer
 from kourou import _backend
 from kourou._version import __version__
 from kourou.cli.lazy import LazyGroup, promise
-from kourou.cli.running import LogLevel, run
+from kourou.cli.running import LogLevel, run, show_unexpected
+from kourou.cli.showing import show
 
 app = typer.Typer(
     name="kourou",
@@ -36,7 +38,7 @@ def options(
     version: Annotated[bool, typer.Option("--version", help="Version and backend, then exit.")] = False,
 ) -> None:
     if version:
-        print(f"kourou {__version__} ({_backend.name()}, Python {sys.version.split()[0]})")
+        show(f"kourou {__version__} ({_backend.name()}, Python {sys.version.split()[0]})")
         raise typer.Exit
 
 
@@ -92,8 +94,9 @@ def run_all(
     run(lambda: serve.run_all(host, namesrv_port, port, store, config, assign or [], ready_file), log_level)
 
 
-promise(app, "send", "kourou.cli.messages", "send", "Send a message, or many.")
-promise(app, "tail", "kourou.cli.messages", "tail", "Show messages as they come, without being a consumer.")
+promise(app, "send", "kourou.cli.sending", "send", "Send a message, or many.")
+promise(app, "tail", "kourou.cli.tailing", "tail", "Show messages as they come, without being a consumer.")
+promise(app, "consume", "kourou.cli.consuming", "consume", "Consume messages as a member of a group.")
 promise(
     app,
     "admin",
@@ -108,6 +111,8 @@ promise(
     "doctor",
     "Check addresses, ports, advertised IPs, disk, clock and versions, and say what to change.",
 )
+promise(app, "bench", "kourou.cli.bench", "bench", "Measure load, latency and CPU per message of a broker.")
+promise(app, "profile", "kourou.cli.profiles", "app", "Clusters by name: addresses and credentials.")
 promise(app, "store", "kourou.cli.store", "app", "Look at the files of a store: ours or Apache's, in use or not.")
 promise(
     app,
@@ -119,4 +124,18 @@ promise(
 
 
 def main() -> None:
+    _occupy_standard_files()
+    sys.excepthook = show_unexpected
     app()
+
+
+def _occupy_standard_files() -> None:
+    """A standard file that was closed when we were started: no socket or store may get its number."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+    for name, number, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))

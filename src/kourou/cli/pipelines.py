@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kourou.cli.running import NameServers as NameServers
+from kourou.cli.profiles import chosen_profile
+from kourou.cli.running import CommandError, NameServers as NameServers, log_to_stderr
+from kourou.cli.showing import show_error
 
 if TYPE_CHECKING:
     from kourou.spark.pipelines.report import RunReport
@@ -43,10 +45,8 @@ Where = Annotated[str | None, typer.Option(metavar="SQL", help="Only rows for wh
 Key = Annotated[
     list[str] | None, typer.Option(metavar="KEY", help="Only messages with this key or unique key; may be repeated.")
 ]
-Since = Annotated[
-    str | None, typer.Option("--from", metavar="TIME", help="Only what was stored at this time (UTC) or later.")
-]
-Until = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Only what was stored before this time (UTC).")]
+Since = Annotated[str | None, typer.Option(metavar="TIME", help="Only what was stored at this time (UTC) or later.")]
+Until = Annotated[str | None, typer.Option(metavar="TIME", help="Only what was stored before this time (UTC).")]
 
 
 def execute(
@@ -62,6 +62,7 @@ def execute(
     from kourou.spark.session import check_installation
 
     settings = pairs(conf, "--conf")
+    log_to_stderr("WARNING")  # logging by itself would write to the terminal what peers say
     if html is not None and not html.absolute().parent.is_dir():
         raise typer.BadParameter(f"--html {html}: there is no folder {html.parent}")
     try:
@@ -78,7 +79,7 @@ def execute(
                 _save(error.report, html)
                 raise
     except (KourouError, OSError) as error:
-        print(f"kourou: {error}", file=sys.stderr)
+        show_error(error)
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
         sys.stdout.flush()
@@ -109,5 +110,30 @@ def source_options(namesrv: str | None, options: Iterable[str] | None) -> dict[s
     if namesrv:
         found["namesrv"] = namesrv
     if "namesrv" not in found:
-        raise typer.BadParameter("where is the name server? -n HOST:PORT, or the variable NAMESRV_ADDR")
+        found = {**_profile_options(), **found}
+    if "namesrv" not in found:
+        raise typer.BadParameter(
+            "where is the name server? -n HOST:PORT, the variable NAMESRV_ADDR, or a profile (kourou profile add)"
+        )
     return found
+
+
+def _profile_options() -> dict[str, str]:
+    try:
+        profile = chosen_profile()
+    except CommandError as error:
+        show_error(error)
+        raise typer.Exit(1) from None
+    if profile is None:
+        return {}
+    if profile.namespace is not None:
+        show_error("pipelines do not know namespaces: write topics as NAMESPACE%TOPIC, and give -n and credentials")
+        raise typer.Exit(1)
+    given = {
+        "namesrv": profile.namesrv,
+        "accessKey": profile.access_key,
+        "secretKey": profile.secret_key,
+        "securityToken": profile.security_token,
+        "tls": "true" if profile.tls else None,
+    }
+    return {name: value for name, value in given.items() if value is not None}

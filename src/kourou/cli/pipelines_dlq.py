@@ -49,11 +49,19 @@ def triage(
     options = source_options(namesrv, option)
 
     def job(runner: "Runner") -> "RunReport":
-        from kourou.spark.pipelines.choosing import choice
         from kourou.spark.pipelines.dlq import triage
 
-        chosen = choice(since=since, until=until, keys=key or (), where=where)
-        return triage(groups or (), by=by, chosen=chosen, sample=sample, options=options, runner=runner)
+        return triage(
+            groups or (),
+            by=by,
+            since=since,
+            until=until,
+            key=key or (),
+            where=where,
+            sample=sample,
+            options=options,
+            runner=runner,
+        )
 
     execute(job, master=master, conf=conf, as_json=as_json, html=html)
 
@@ -74,6 +82,7 @@ def redrive(
     where: Where = None,
     rate: Annotated[float | None, typer.Option(metavar="N", help="Messages per second at most.")] = None,
     dry_run: DryRun = False,
+    batch_rows: Annotated[int, typer.Option(min=1, metavar="N", help="Dead letters of a batch at most.")] = 20_000,
     option: SourceOptions = None,
     master: Master = None,
     conf: Conf = None,
@@ -84,12 +93,21 @@ def redrive(
     options = source_options(namesrv, option)
 
     def job(runner: "Runner") -> "RunReport":
-        from kourou.spark.pipelines.choosing import choice
         from kourou.spark.pipelines.dlq import redrive
 
-        chosen = choice(since=since, until=until, keys=key or (), where=where)
         return redrive(
-            group, state, target=target, chosen=chosen, rate=rate, dry_run=dry_run, options=options, runner=runner
+            group,
+            state,
+            target=target,
+            since=since,
+            until=until,
+            key=key or (),
+            where=where,
+            rate=rate,
+            dry_run=dry_run,
+            batch_rows=batch_rows,
+            options=options,
+            runner=runner,
         )
 
     execute(job, master=master, conf=conf, as_json=as_json, html=html)

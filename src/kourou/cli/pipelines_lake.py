@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kourou.cli.messages import parse_span
 from kourou.cli.pipelines import (
     Conf,
     DryRun,
@@ -23,6 +22,7 @@ from kourou.cli.pipelines import (
     pairs,
     source_options,
 )
+from kourou.cli.times import parse_span
 
 if TYPE_CHECKING:
     from kourou.spark.pipelines.report import RunReport
@@ -56,8 +56,8 @@ def archive(
     html: Html = None,
 ) -> None:
     """Topics into Parquet files by topic, date and hour, each message exactly once. Goes on where it was."""
-    options = {**source_options(namesrv, option), **({"group": group} if group else {})}
-    every_s = parse_span(every, "--every")
+    options = source_options(namesrv, option)
+    parse_span(every, "--every")
 
     def job(runner: "Runner") -> "RunReport":
         from kourou.spark.pipelines.archive import archive
@@ -67,9 +67,10 @@ def archive(
             lake,
             pattern=pattern,
             once=once,
-            every_s=every_s,
+            every=every,
             batch_rows=batch_rows,
             form=form,
+            group=group,
             options=options,
             runner=runner,
         )
@@ -158,12 +159,20 @@ def replay(
     options = pairs(option, "--option") if dry_run else source_options(namesrv, option)
 
     def job(runner: "Runner") -> "RunReport":
-        from kourou.spark.pipelines.choosing import choice
         from kourou.spark.pipelines.replay import replay
 
-        chosen = choice(since=since, until=until, keys=key or (), where=where)
         return replay(
-            lake, topic, source=source, chosen=chosen, rate=rate, dry_run=dry_run, options=options, runner=runner
+            lake,
+            topic,
+            source=source,
+            since=since,
+            until=until,
+            key=key or (),
+            where=where,
+            rate=rate,
+            dry_run=dry_run,
+            options=options,
+            runner=runner,
         )
 
     execute(job, master=master, conf=conf, as_json=as_json, html=html)

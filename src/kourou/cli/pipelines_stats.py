@@ -20,6 +20,7 @@ from kourou.cli.pipelines import (
     pairs,
     source_options,
 )
+from kourou.cli.times import parse_span
 
 if TYPE_CHECKING:
     from kourou.spark.pipelines.report import RunReport
@@ -41,7 +42,7 @@ def traffic(
         Path | None, typer.Option(metavar="DIR", help="Count the files of this store instead of asking brokers.")
     ] = None,
     pattern: Pattern = False,
-    window: Annotated[int, typer.Option(min=1, metavar="SECONDS", help="How finely time is told apart.")] = 60,
+    window: Annotated[str, typer.Option(metavar="TIME", help="How finely time is told apart: 10s, 5m.")] = "60s",
     since: Since = None,
     until: Until = None,
     key: Key = None,
@@ -54,14 +55,22 @@ def traffic(
 ) -> None:
     """Count messages and bytes by topic, queue, tags and time; sizes, and how evenly queues are filled."""
     options = pairs(option, "--option") if store is not None else source_options(namesrv, option)
+    parse_span(window, "--window")
 
     def job(runner: "Runner") -> "RunReport":
-        from kourou.spark.pipelines.choosing import choice
         from kourou.spark.pipelines.stats import traffic
 
-        chosen = choice(since=since, until=until, keys=key or (), where=where)
         return traffic(
-            topics, store=store, pattern=pattern, window_s=window, chosen=chosen, options=options, runner=runner
+            topics,
+            store=store,
+            pattern=pattern,
+            window=window,
+            since=since,
+            until=until,
+            key=key or (),
+            where=where,
+            options=options,
+            runner=runner,
         )
 
     execute(job, master=master, conf=conf, as_json=as_json, html=html)
@@ -74,21 +83,19 @@ def lag(
     namesrv: NameServers = None,
     pattern: Pattern = False,
     samples: Annotated[int, typer.Option(min=0, metavar="N", help="How often to look; 0 for ever.")] = 1,
-    every: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Between two looks.")] = 10.0,
+    every: Annotated[str, typer.Option(metavar="TIME", help="How often to look: 10s, 5m.")] = "10s",
     option: SourceOptions = None,
     as_json: JsonOutput = False,
     html: Html = None,
 ) -> None:
     """How many messages groups have before them, queue by queue, and how long the oldest waits. Starts no Spark."""
     options = source_options(namesrv, option)
+    parse_span(every, "--every")
 
     def job(runner: "Runner") -> "RunReport":
         from kourou.spark.pipelines.stats import lag
 
-        names = [name for name in groups.replace(",", " ").split() if name]
-        return lag(
-            names, topics, pattern=pattern, every_s=every, samples=samples or None, options=options, runner=runner
-        )
+        return lag(groups, topics, pattern=pattern, every=every, samples=samples, options=options, runner=runner)
 
     execute(job, as_json=as_json, html=html)
 
@@ -112,10 +119,10 @@ def latency(
     options = source_options(namesrv, option)
 
     def job(runner: "Runner") -> "RunReport":
-        from kourou.spark.pipelines.choosing import choice
         from kourou.spark.pipelines.trace import latency
 
-        chosen = choice(since=since, until=until, keys=key or (), where=where)
-        return latency(topic=topic, chosen=chosen, slow=slow, options=options, runner=runner)
+        return latency(
+            topic=topic, since=since, until=until, key=key or (), where=where, slow=slow, options=options, runner=runner
+        )
 
     execute(job, master=master, conf=conf, as_json=as_json, html=html)

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kourou.cli.messages import parse_span
 from kourou.cli.pipelines import (
     Conf,
     Every,
@@ -18,6 +17,7 @@ from kourou.cli.pipelines import (
     execute,
     source_options,
 )
+from kourou.cli.times import parse_span
 
 if TYPE_CHECKING:
     from kourou.spark.pipelines.report import RunReport
@@ -52,7 +52,10 @@ def transform(
     html: Html = None,
 ) -> None:
     """Send what SQL makes of a topic's messages to another topic."""
-    options, every_s = source_options(namesrv, option), parse_span(every, "--every")
+    options = source_options(namesrv, option)
+    parse_span(every, "--every")
+    if watermark is not None:
+        parse_span(watermark, "--watermark")
     if (sql is None) == (sql_file is None):
         raise typer.BadParameter("what to do? --sql or --sql-file")
     try:
@@ -64,12 +67,12 @@ def transform(
         from kourou.spark.pipelines.transform import transform
 
         return transform(
-            text,
             topics,
             None if target == "-" else target,
+            sql=text,
             checkpoint=checkpoint,
             once=once,
-            every_s=every_s,
+            every=every,
             watermark=watermark,
             output_mode=output_mode,
             options=options,
@@ -95,7 +98,9 @@ def dedup(
     html: Html = None,
 ) -> None:
     """Send a topic's messages to another topic, without those whose key was there already."""
-    options, every_s = source_options(namesrv, option), parse_span(every, "--every")
+    options = source_options(namesrv, option)
+    parse_span(every, "--every")
+    parse_span(window, "--window")
 
     def job(runner: "Runner") -> "RunReport":
         from kourou.spark.pipelines.dedup import dedup
@@ -107,7 +112,7 @@ def dedup(
             by=by,
             window=window,
             once=once,
-            every_s=every_s,
+            every=every,
             options=options,
             runner=runner,
         )

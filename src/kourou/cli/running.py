@@ -6,17 +6,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kourou.cli.showing import discard_output, is_output_closed, show, show_error
+
 if TYPE_CHECKING:
     import asyncio
+    from types import TracebackType
 
 NameServers = Annotated[
     str | None,
     typer.Option(
-        "--namesrv", "-n", metavar="HOST:PORT", envvar="NAMESRV_ADDR", help="Name servers, separated by semicolons."
+        "--namesrv",
+        "-n",
+        "--namesrvAddr",
+        metavar="HOST:PORT",
+        envvar="NAMESRV_ADDR",
+        help="Name servers, separated by semicolons (default: those of the profile in use).",
     ),
 ]
-JsonOutput = Annotated[bool, typer.Option("--json", help="JSON for programs, one object a line.")]
+JsonOutput = Annotated[bool, typer.Option("--json", help="JSON for programs, one object per line.")]
 LogLevel = Annotated[str, typer.Option(help="debug, info, warning or error.", envvar="KOUROU_LOG_LEVEL")]
+
+CLOSED_CHECK_SECONDS = 0.2
+"""How often a command that waits checks whether somebody still reads its output."""
 
 
 class CommandError(Exception):
@@ -37,28 +48,71 @@ def run(command: Callable[[], Coroutine[Any, Any, None]], log_level: str) -> Non
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(command())
     except (KourouError, CommandError) as error:
-        print(f"kourou: {error}", file=sys.stderr)
+        show_error(error)
         raise typer.Exit(1) from None
     except ValueError as error:
-        print(f"kourou: {error}", file=sys.stderr)
+        show_error(error)
         raise typer.Exit(2) from None
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
 
 
+async def until_stopped(work: "Coroutine[Any, Any, None]") -> None:
+    """Do some work until it ends, SIGINT or SIGTERM comes, or nobody reads the standard output any more."""
+    import asyncio
+    import signal
+
+    loop = asyncio.get_running_loop()
+    task = asyncio.ensure_future(work)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, task.cancel)
+    watching = asyncio.ensure_future(_cancel_when_closed(task))
+    try:
+        await task
+    except asyncio.CancelledError:
+        if not task.cancelled():
+            raise
+    finally:
+        watching.cancel()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+
+async def _cancel_when_closed(task: "asyncio.Task[None]") -> None:
+    import asyncio
+
+    while not is_output_closed():  # noqa: ASYNC110 - not every event loop tells of the far end of a pipe
+        await asyncio.sleep(CLOSED_CHECK_SECONDS)
+    discard_output()
+    task.cancel()
+
+
 def log_to_stderr(level: str) -> None:
-    """A line for each message, whatever peers put into it."""
+    """A line for each message, and only printable text, whatever peers put into it."""
     import logging
+
+    from kourou.printable import printable, printable_lines
 
     class OneLine(logging.Formatter):
         def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - as logging calls it
-            if not record.message.isprintable():
-                record.message = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in record.message)
+            record.message = printable(record.message)
             return super().formatMessage(record)
+
+        def format(self, record: logging.LogRecord) -> str:
+            return printable_lines(super().format(record))  # with it the traceback, whose last line is a message too
 
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(name)s %(message)s"))
     logging.basicConfig(level=level, handlers=[handler])
+
+
+def show_unexpected(
+    kind: type[BaseException], error: BaseException, trace: "TracebackType | None"
+) -> None:  # sys.excepthook
+    """A traceback of a fault of ours may quote a peer."""
+    import traceback
+
+    show("".join(traceback.format_exception(kind, error, trace)).rstrip("\n"), error=True)
 
 
 def _loop_factory() -> "Callable[[], asyncio.AbstractEventLoop] | None":

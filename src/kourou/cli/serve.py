@@ -17,6 +17,7 @@ from kourou.broker.properties import (
     unused_keys as broker_unused_keys,
 )
 from kourou.broker.settings import BrokerSettings, Role
+from kourou.cli.showing import show
 from kourou.nameserver.settings import (
     SettingError,
     Settings,
@@ -29,7 +30,7 @@ from kourou.nameserver.settings import (
 from kourou.net.tls import TlsSettings
 from kourou.server.address import own_address
 from kourou.server.broker import BrokerPaths, BrokerProcess
-from kourou.server.conf import ConfError, client_tls_settings, parse_assignments, read_conf, tls_settings
+from kourou.server.conf import AddressError, ConfError, client_tls_settings, parse_assignments, read_conf, tls_settings
 from kourou.server.nameserver import NameServerProcess
 from kourou.server.process import allow_many_connections, run_until_stopped, write_ready_file
 from kourou.store.settings import SMALL, StoreSettings
@@ -93,11 +94,14 @@ async def run_all(
 
     async def start() -> None:
         nonlocal broker
-        await name_server.start()
-        broker = _broker_process(configuration, [name_server.address], tls)
-        await broker.start()
+        try:
+            await name_server.start()
+            broker = _broker_process(configuration, [name_server.address], tls)
+            await broker.start()
+        except AddressError as error:
+            raise ConfError(_beside(error, settings.listen_port, configuration.broker.port, store)) from None
         write_ready_file(ready_file, namesrv=name_server.address, broker=broker.address, store=str(broker.store_root))
-        print(f"kourou is ready: name server {name_server.address}, broker {broker.address}", flush=True)
+        show(f"kourou is ready: name server {name_server.address}, broker {broker.address}")
 
     async def stop() -> None:
         if broker is not None:
@@ -105,6 +109,15 @@ async def run_all(
         await name_server.stop()
 
     await run_until_stopped(start, stop)
+
+
+def _beside(error: AddressError, namesrv_port: int, port: int, store: Path) -> str:
+    """What to do when a port of `kourou run` is taken, by another run of it as a rule."""
+    other = f"--namesrv-port {namesrv_port + 1} --port {port + 10} --store {store}-2"
+    return (
+        f"{error.problem}. If Kourou or RocketMQ runs there already, use it or stop it. To run another beside it, "
+        f"with a store of its own: kourou run {other} (make run ARGS='{other}'); port 0 is any free one"
+    )
 
 
 async def broker(
@@ -146,7 +159,7 @@ async def broker(
     async def start() -> None:
         await process.start()
         write_ready_file(ready_file, broker=process.address, store=str(process.store_root))
-        print(f"kourou broker is ready: {process.settings.name} at {process.address}", flush=True)
+        show(f"kourou broker is ready: {process.settings.name} at {process.address}")
 
     await run_until_stopped(start, process.stop)
 
@@ -228,6 +241,6 @@ async def _serve_namesrv(
     async def start() -> None:
         await process.start()
         write_ready_file(ready_file, namesrv=process.address, store=str(store) if store else None)
-        print(f"kourou name server is ready: {process.address}", flush=True)
+        show(f"kourou name server is ready: {process.address}")
 
     await run_until_stopped(start, process.stop)

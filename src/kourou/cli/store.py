@@ -33,7 +33,9 @@ def verify(directory: Directory, commit_log: CommitLog = None, live: Live = Fals
     Exit code 1: there are problems. 2: it could not be checked.
     """
     from kourou.cli import verifying
+    from kourou.cli.running import log_to_stderr
 
+    log_to_stderr("WARNING")
     raise typer.Exit(verifying.verify(directory, commit_log, live=live, as_json=as_json))
 
 
@@ -53,7 +55,9 @@ def inspect(
 ) -> None:
     """Show records, queues, the index or the checkpoint. Changes nothing, and may be used while a broker runs."""
     from kourou.cli import inspecting
+    from kourou.cli.running import log_to_stderr
 
+    log_to_stderr("WARNING")
     if queue is not None and topic is None:
         raise typer.BadParameter("--queue needs --topic")
     if key is not None and topic is None:

@@ -5,9 +5,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from kourou.cli.showing import printable, show, show_error, show_json
 from kourou.store.errors import StoreError
 from kourou.store.offline import StoreFiles
 from kourou.store.verify import Finding, Progress, Report, Verifier
@@ -20,25 +22,25 @@ def verify(root: Path, commit_log: Path | None, *, live: bool, as_json: bool) ->
     try:
         files = StoreFiles.at(root, commit_log)
         if not files.is_store:
-            print(f"kourou: {root} is no store: neither commitlog/ nor a checkpoint is in it", file=sys.stderr)
+            show_error(f"{root} is no store: neither commitlog/ nor a checkpoint is in it")
             return NOT_CHECKED
         lock = None if live else files.lock()
     except (StoreError, OSError) as error:
         remedy = ". To look at it all the same: --live" if isinstance(error, StoreError) else ""
-        print(f"kourou: {error}{remedy}", file=sys.stderr)
+        show_error(f"{error}{remedy}")
         return NOT_CHECKED
     try:
         report, seconds = _run(files, live, as_json)
     except OSError as error:
-        print(f"kourou: it could not be checked to the end: {error}", file=sys.stderr)
+        show_error(f"it could not be checked to the end: {error}")
         return NOT_CHECKED
     finally:
         if lock is not None:
             lock.release()
     if as_json:
-        print(_document(report, seconds))
+        show_json(_document(report, seconds))
     else:
-        print(_summary(report, seconds))
+        show(_summary(report, seconds))
     return PROBLEMS if report.problems else SOUND
 
 
@@ -51,7 +53,7 @@ def _run(files: StoreFiles, live: bool, as_json: bool) -> tuple[Report, float]:
 
 def _print_finding(finding: Finding) -> None:
     where = finding.file if finding.offset is None else f"{finding.file} at {finding.offset}"
-    print(f"{'problem' if finding.problem else 'note'}: {where}: {finding.text}", flush=True)
+    show(printable(f"{'problem' if finding.problem else 'note'}: {where}: {finding.text}"))
 
 
 def _summary(report: Report, seconds: float) -> str:
@@ -65,12 +67,12 @@ def _summary(report: Report, seconds: float) -> str:
     return f"{amount}\n{verdict}"
 
 
-def _document(report: Report, seconds: float) -> str:
-    document = msgspec.to_builtins(report)
+def _document(report: Report, seconds: float) -> dict[str, Any]:
+    document: dict[str, Any] = msgspec.to_builtins(report)
     document["seconds"] = round(seconds, 3)
     document["gigabytes_per_second"] = round(report.log_bytes / 1e9 / max(seconds, 1e-9), 3)
     document["sound"] = not report.problems
-    return msgspec.json.encode(document).decode()
+    return document
 
 
 @contextmanager

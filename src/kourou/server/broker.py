@@ -56,7 +56,7 @@ from kourou.protocol.command import Command, encode_head
 from kourou.protocol.errors import KourouError, LocalProtocolError
 from kourou.protocol.hosts import encode_host
 from kourou.server.clock import SteadyClock, UniqueIdClock, file_time
-from kourou.server.conf import ConfError
+from kourou.server.conf import AddressError, ConfError
 from kourou.server.name_servers import NameServerLink, NameServers
 from kourou.store.jobs import Job
 from kourou.store.store import Store
@@ -169,7 +169,7 @@ class BrokerProcess:
     # ── Life ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def start(self) -> None:
-        """Raises ConfError: an address can't be listened on; StoreError: the store can't be opened."""
+        """Raises AddressError: an address can't be listened on; StoreError: the store can't be opened."""
         self._loop = asyncio.get_running_loop()
         await self._listen(self._listener, self._port)
         port = self._listener.port
@@ -214,10 +214,8 @@ class BrokerProcess:
         try:
             await listener.start(self._host, port)
         except (OSError, OverflowError) as error:
-            raise ConfError(
-                f"can't listen on {self._host}:{port}: {error}. "
-                "Another port: --port PORT or listenPort (0 chooses a free one); another address: --host"
-            ) from None
+            remedy = "Another port: --port PORT or listenPort (0 chooses a free one); another address: --host"
+            raise AddressError(f"{self._host}:{port}", error, remedy) from None
 
     def _open(self) -> None:
         settings, started_ms = self._settings, self._clock.now_ms()

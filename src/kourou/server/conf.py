@@ -1,5 +1,6 @@
 """Configuration files, and the TLS settings in them."""
 
+import errno
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,6 +36,15 @@ _UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 class ConfError(KourouError):
     """A configuration that can't be used: the message names file, key and remedy."""
+
+
+class AddressError(ConfError):
+    """An address that can't be listened on."""
+
+    def __init__(self, address: str, error: Exception, remedy: str) -> None:
+        taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+        self.problem = f"can't listen on {address}: {'the port is in use' if taken else error}"
+        super().__init__(f"{self.problem}. {remedy}")
 
 
 def read_conf(path: Path) -> dict[str, str]:

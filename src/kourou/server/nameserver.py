@@ -40,7 +40,7 @@ from kourou.net.tls import TlsSettings
 from kourou.protocol.command import Command
 from kourou.protocol.errors import BodyError
 from kourou.protocol.names import shown
-from kourou.server.conf import ConfError
+from kourou.server.conf import AddressError, ConfError
 from kourou.server.files import write_safely
 from kourou.server.route_lane import RouteLane
 
@@ -96,15 +96,13 @@ class NameServerProcess:
         return f"[{host}]:{self._listener.port}" if ":" in host else f"{host}:{self._listener.port}"
 
     async def start(self) -> None:
-        """Raises ConfError: the address can't be listened on."""
+        """Raises AddressError: the address can't be listened on."""
         settings = self._start_settings
         try:
             await self._listener.start(settings.bind_address, settings.listen_port)
         except (OSError, OverflowError) as error:
-            raise ConfError(
-                f"can't listen on {settings.bind_address}:{settings.listen_port}: {error}. "
-                "Another port: -p PORT (0 chooses a free one); another address: --host"
-            ) from None
+            remedy = "Another port: -p PORT (0 chooses a free one); another address: --host"
+            raise AddressError(f"{settings.bind_address}:{settings.listen_port}", error, remedy) from None
         self._machine.bound(self._listener.port)
         self._schedule_scan()
 

@@ -34,7 +34,8 @@ def test_what_is_sent_is_shown(namesrv: str) -> None:
     (row,) = rows(kourou(namesrv, "tail", "shown", "--from", "first", "--no-follow", "--json"))
     assert row["body"] == "hello"
     assert row["properties"]["colour"] == "red"  # type: ignore[index]
-    assert row["properties"]["TAGS"] == "paid"  # type: ignore[index]
+    assert (row["tags"], row["keys"]) == ("paid", ["42"])
+    assert isinstance(row["storeTimestamp"], int)
 
 
 def test_lines_become_messages(namesrv: str) -> None:
@@ -58,6 +59,25 @@ def test_bodies_have_forms_and_harm_no_terminal(namesrv: str) -> None:
     show = ("tail", "forms", "--from", "first", "--no-follow")
     assert "\\x1b[31m€" in kourou(namesrv, *show).stdout
     assert "1b 5b 33 31 6d e2 82 ac" in kourou(namesrv, *show, "--body", "hex").stdout
+
+
+def test_json_bodies_stay_as_they_are(namesrv: str) -> None:
+    value = {"price": 0.123456789, "big": 2**70, "deep": [[1]], "name": "\u202e"}
+    kourou(namesrv, "send", "values", json.dumps(value))
+    kourou(namesrv, "send", "values", "[" * 5000)
+    shown = rows(kourou(namesrv, "tail", "values", "--from", "first", "--no-follow", "--json", "--body", "json"))
+    assert [row["body"] for row in shown if row["body"] != "[" * 5000] == [value]
+    assert len(shown) == 2
+
+
+def test_delay_levels_are_those_of_the_broker(namesrv: str) -> None:
+    kourou(namesrv, "send", "delayed", "x")
+    assert kourou(namesrv, "send", "delayed", "x", "--delay-level", "18").exit_code == 0
+    for level in ("99", "19"):
+        refused = kourou(namesrv, "send", "delayed", "x", "--delay-level", level)
+        assert refused.exit_code == 1
+        assert f"--delay-level {level}: broker broker-a has levels 1 to 18" in refused.stderr
+    assert kourou(namesrv, "send", "delayed", "x", "--delay-level", "0").exit_code == 2
 
 
 @pytest.mark.parametrize(

@@ -330,6 +330,20 @@ def test_a_port_that_is_taken(environment: dict[str, str]) -> None:
     assert "-p PORT" in line
 
 
+def test_a_port_of_run_that_is_taken(environment: dict[str, str], tmp_path: Path) -> None:
+    """The remedy is a command of `kourou run` itself, and one for make."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for ports in (("--namesrv-port", str(port), "--port", "0"), ("--namesrv-port", "0", "--port", str(port))):
+            command = [*KOUROU, "run", *ports, "--store", str(tmp_path / "store")]
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT)
+            assert done.returncode == 1
+            line = done.stderr.splitlines()[-1]
+            assert line.startswith(f"kourou: can't listen on 127.0.0.1:{port}: the port is in use.")
+            assert "kourou run --namesrv-port" in line
+            assert "make run ARGS=" in line
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

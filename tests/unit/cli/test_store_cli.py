@@ -117,7 +117,7 @@ def places(sample: Path) -> list[int]:
     """Where the records of orders are."""
     code, out, _ = run("inspect", sample, "records", "--topic", "orders", "--count", 1000, "--json")
     assert code == 0
-    return [record["log_offset"] for record in json.loads(out)]
+    return [json.loads(line)["log_offset"] for line in out.splitlines()]
 
 
 # ── Stores that are sound ─────────────────────────────────────────────────────────────────────────────────────────
@@ -194,7 +194,7 @@ def test_a_topic_that_was_deleted(root: Path) -> None:
 
 def _place_of(root: Path, topic: str) -> int:
     _, out, _ = run("inspect", root, "records", "--topic", topic, "--json")
-    place: int = json.loads(out)[0]["log_offset"]
+    place: int = json.loads(out.splitlines()[0])["log_offset"]
     return place
 
 
@@ -603,7 +603,9 @@ def test_any_damage_is_told_and_none_raises(root: Path, places: list[int]) -> No
 def inspected(root: Path, *arguments: object) -> Any:
     code, out, err = run("inspect", root, *arguments, "--json")
     assert (code, err) == (0, "")
-    return json.loads(out)
+    objects = [json.loads(line) for line in out.splitlines()]
+    is_one = not arguments or arguments[0] in ("overview", "checkpoint")
+    return objects[0] if is_one else objects
 
 
 def test_an_overview(sample: Path) -> None:

@@ -6,14 +6,22 @@ import typer
 
 from kourou.cli.admin.commands import (
     BrokerAddress,
+    Cluster,
     ClusterName,
     Done,
     Facts,
+    Many,
     Output,
+    Repeated,
     Rows,
+    brokers_of,
     command,
-    masters_or,
+    in_cluster,
+    number_or_text,
+    rates,
+    truth,
 )
+from kourou.cli.running import CommandError
 
 if TYPE_CHECKING:
     from kourou.client import Client
@@ -26,45 +34,101 @@ Namespace = Annotated[str, typer.Option("--namespace", "-s", help="Namespace.")]
 
 
 @command("clusterList")
-async def cluster_list(mq: "Client", cluster: ClusterName = None) -> Output:
+async def cluster_list(
+    mq: "Client",
+    cluster: ClusterName = None,
+    more: Annotated[bool, typer.Option("--moreStats", "-m", help="Messages of yesterday and today.")] = False,
+    interval: Annotated[
+        int | None, typer.Option("--interval", "-i", min=1, metavar="SECONDS", help="Again and again, so often.")
+    ] = None,
+) -> Output:
     """Clusters, their brokers, and how busy these are."""
+    if interval is None:
+        return await _clusters(mq, cluster, more=more)
+    return Repeated(interval, lambda: _clusters(mq, cluster, more=more))
+
+
+async def _clusters(mq: "Client", cluster: str | None, *, more: bool) -> Output:
+    await in_cluster(mq, cluster)  # raises for one that does not exist
     info = await mq.admin.brokers.cluster()
     rows = []
     for name, brokers in sorted(info.cluster_addr_table.items()):
         if cluster not in (None, name):
             continue
         for broker in sorted(brokers):
-            for number, address in sorted(info.broker_addr_table[broker].broker_addrs.items()):
-                rows.append([name, broker, number, address, *await _figures(mq, address)])
-    return Rows(["#Cluster Name", "#Broker Name", "#BID", "#Addr", "#Version", "#InTPS", "#OutTPS"], rows)
+            addresses = info.broker_addr_table[broker].broker_addrs if broker in info.broker_addr_table else {}
+            for number, address in sorted(addresses.items()):
+                figures = await (_totals if more else _figures)(mq, address)
+                rows.append([name, broker, *([] if more else [number, address]), *figures])
+    if more:
+        return Rows([*_CLUSTER, "#InTotalYest", "#OutTotalYest", "#InTotalToday", "#OutTotalToday"], rows)
+    return Rows([*_CLUSTER, "#BID", "#Addr", "#Version", "#InTPS", "#OutTPS"], rows)
 
 
-async def _figures(mq: "Client", address: str) -> list[str]:
+_CLUSTER = ("#Cluster Name", "#Broker Name")
+
+
+async def _figures(mq: "Client", address: str) -> list[object]:
     from kourou.protocol.errors import KourouError
 
     try:
         runtime = await mq.admin.brokers.runtime(address)
     except KourouError as error:
-        return ["", "", f"({error})"]
-    rates = [runtime.get(name, "").split(" ")[0] for name in ("putTps", "getTransferredTps")]
-    rates[1] = rates[1] or runtime.get("getTransferedTps", "").split(" ")[0]
-    return [runtime.get("brokerVersionDesc", ""), *rates]
+        return ["", None, f"({error})"]
+    newest = [runtime.get(name, "").split(" ")[0] for name in ("putTps", "getTransferredTps")]
+    newest[1] = newest[1] or runtime.get("getTransferedTps", "").split(" ")[0]
+    return [runtime.get("brokerVersionDesc", ""), *(number_or_text(rate) if rate else None for rate in newest)]
+
+
+async def _totals(mq: "Client", address: str) -> list[object]:
+    from kourou.protocol.errors import KourouError
+
+    try:
+        runtime = await mq.admin.brokers.runtime(address)
+        puts, gets = ([int(runtime[f"msg{what}Total{when}"]) for when in _WHEN] for what in ("Put", "Get"))
+    except (KourouError, KeyError, ValueError):
+        return [None, None, None, None]
+    return [puts[1] - puts[0], gets[1] - gets[0], puts[2] - puts[1], gets[2] - gets[1]]
+
+
+_WHEN = ("YesterdayMorning", "TodayMorning", "TodayNow")
 
 
 @command("brokerStatus")
-async def broker_status(mq: "Client", broker: OneBroker) -> Output:
-    """A broker's figures."""
-    return Facts(dict(sorted((await mq.admin.brokers.runtime(broker)).items())))
+async def broker_status(mq: "Client", broker: BrokerAddress = None, cluster: ClusterName = None) -> Output:
+    """A broker's figures, or those of all masters of a cluster."""
+    outputs: list[Output] = []
+    for address, name in (await brokers_of(mq, broker, cluster)).items():
+        runtime = await mq.admin.brokers.runtime(address)
+        facts = {
+            key: rates(value) if key.endswith("Tps") else number_or_text(value)
+            for key, value in sorted(runtime.items())
+        }
+        outputs.append(Facts({"brokerName": name, "brokerAddr": address, **facts} if cluster else facts))
+    return Many(outputs)
 
 
 @command("brokerConsumeStats")
-async def broker_consumption(mq: "Client", broker: OneBroker) -> Output:
+async def broker_consumption(
+    mq: "Client",
+    broker: OneBroker,
+    timeout_ms: Annotated[
+        int, typer.Option("--timeoutMillis", "-t", min=1, help="How long the broker may take.")
+    ] = 50_000,
+    level: Annotated[int, typer.Option("--level", "-l", help="Only queues with at least this many to consume.")] = 0,
+    order: Annotated[str, typer.Option("--order", "-o", help="true: only ordered topics.")] = "false",
+) -> Output:
     """How far all groups are on one broker."""
-    found = await mq.admin.groups.broker_progress(broker)
+    from kourou.client.admin.asking import Asking
+    from kourou.client.admin.groups import Groups
+
+    groups = Groups(Asking(mq.session, timeout_ms / 1000))
+    found = await groups.broker_progress(broker, orderly=bool(truth(order, "-o")))
     rows = [
         [
             queue.topic,
             group,
+            queue.broker_name,
             queue.queue_id,
             state.broker_offset,
             state.consumer_offset,
@@ -74,9 +138,10 @@ async def broker_consumption(mq: "Client", broker: OneBroker) -> Output:
         for group, stats in groups.items()
         for one in stats
         for queue, state in sorted(one.offset_table.items())
+        if state.broker_offset - state.consumer_offset >= level
     ]
-    columns = ["#Topic", "#Group", "#QID", "#Broker Offset", "#Consumer Offset", "#Diff"]
-    return Rows(columns, rows, f"Diff Total: {found.total_diff}")
+    columns = ["#Topic", "#Group", "#Broker Name", "#QID", "#Broker Offset", "#Consumer Offset", "#Diff"]
+    return Rows(columns, rows, {"Diff Total": found.total_diff})
 
 
 @command("producerConnection")
@@ -98,7 +163,9 @@ async def producer_connection(
 
 
 @command("producer")
-async def all_producers(mq: "Client", broker: OneBroker) -> Output:
+async def all_producers(
+    mq: "Client", broker: Annotated[str, typer.Option("--broker", "-b", help="Broker, host:port.")]
+) -> Output:
     """All producers that are connected to a broker."""
     table = (await mq.admin.brokers.all_producers(broker)).data
     rows = [
@@ -110,31 +177,57 @@ async def all_producers(mq: "Client", broker: OneBroker) -> Output:
 
 
 @command("getBrokerConfig")
-async def broker_config(mq: "Client", broker: OneBroker) -> Output:
-    """A broker's settings."""
-    return Facts(dict(sorted((await mq.admin.brokers.config(broker)).items())))
+async def broker_config(mq: "Client", broker: BrokerAddress = None, cluster: ClusterName = None) -> Output:
+    """A broker's settings, or those of all brokers of a cluster."""
+    outputs: list[Output] = []
+    for address, name in (await brokers_of(mq, broker, cluster, with_slaves=True)).items():
+        config = await mq.admin.brokers.config(address)
+        facts: dict[str, object] = dict(sorted(config.items()))
+        if cluster is not None:
+            facts = {"#brokerName": name, "#brokerAddr": address, **facts}
+        outputs.append(Facts(facts, {key.lstrip("#"): typed_setting(key, str(value)) for key, value in facts.items()}))
+    return Many(outputs)
+
+
+def typed_setting(key: str, text: str) -> object:
+    """A setting as Apache types it; one that Apache does not know is text."""
+    from kourou.broker.known_properties import KNOWN_TEXT
+
+    kind = next((line.split(" ")[0] for line in KNOWN_TEXT.splitlines() if line.split(" ")[1:2] == [key]), "text")
+    if kind == "bool" and text in ("true", "false"):
+        return text == "true"
+    return number_or_text(text) if kind in ("int", "float") else text
 
 
 @command("updateBrokerConfig")
 async def update_broker_config(
-    mq: "Client", key: Key, value: Value, broker: BrokerAddress = None, cluster: ClusterName = None
+    mq: "Client",
+    key: Key,
+    value: Value,
+    broker: BrokerAddress = None,
+    cluster: ClusterName = None,
+    with_slaves: Annotated[
+        str, typer.Option("--updateAllBroker", "-a", help="true: with -c, the slaves as well.")
+    ] = "false",
 ) -> Output:
     """Change a setting of a broker while it runs."""
-    masters_or(broker, cluster)
-    await mq.admin.brokers.set_config({key: value}, broker=broker, cluster=cluster)
+    for address in await brokers_of(mq, broker, cluster, with_slaves=bool(truth(with_slaves, "-a"))):
+        await mq.admin.brokers.set_config({key: value}, broker=address)
     return Done(f"{key}={value} on {broker or cluster}")
 
 
 @command("statsAll")
 async def stats_all(
-    mq: "Client", topic: Annotated[str | None, typer.Option("--topic", "-t", help="Only this topic.")] = None
+    mq: "Client",
+    topic: Annotated[str | None, typer.Option("--topic", "-t", help="Only this topic.")] = None,
+    active: Annotated[bool, typer.Option("--activeTopic", "-a", help="Only topics with messages in 24 hours.")] = False,
 ) -> Output:
     """Rates of topics, and of the groups that consume them."""
     rows: list[list[object]] = []
     for name in [topic] if topic is not None else await mq.admin.topics.list():
         if topic is None and name.startswith(("%RETRY%", "%DLQ%")):
             continue
-        rows += await _rates(mq, name)
+        rows += [row for row in await _rates(mq, name) if not active or row[-1] or row[-2]]
     return Rows(["#Topic", "#Group", "#In TPS", "#Out TPS", "#In Msg 24h", "#Out Msg 24h"], rows)
 
 
@@ -145,11 +238,11 @@ async def _rates(mq: "Client", topic: str) -> list[list[object]]:
     in_tps, in_day = await _sum(mq, brokers, "TOPIC_PUT_NUMS", topic)
     groups = await mq.admin.topics.groups(topic)
     if not groups:
-        return [[topic, "", f"{in_tps:.2f}", "", in_day, ""]]
+        return [[topic, None, in_tps, None, in_day, None]]
     rows: list[list[object]] = []
     for group in groups:
         out_tps, out_day = await _sum(mq, brokers, "GROUP_GET_NUMS", f"{topic}@{group}")
-        rows.append([topic, group, f"{in_tps:.2f}", f"{out_tps:.2f}", in_day, out_day])
+        rows.append([topic, group, in_tps, out_tps, in_day, out_day])
     return rows
 
 
@@ -170,21 +263,21 @@ async def _sum(mq: "Client", brokers: list[str], name: str, key: str) -> tuple[f
 
 
 @command("cleanExpiredCQ")
-async def clean_queues(mq: "Client", broker: BrokerAddress = None, cluster: ClusterName = None) -> Output:
+async def clean_queues(mq: "Client", broker: BrokerAddress = None, cluster: Cluster = None) -> Output:
     """Delete consume queues whose messages are gone."""
     await mq.admin.brokers.clean_expired_queues(broker=broker, cluster=cluster)
     return Done("expired consume queues are deleted")
 
 
 @command("cleanUnusedTopic")
-async def clean_topics(mq: "Client", broker: BrokerAddress = None, cluster: ClusterName = None) -> Output:
+async def clean_topics(mq: "Client", broker: BrokerAddress = None, cluster: Cluster = None) -> Output:
     """Delete the queues of topics that are no more."""
     await mq.admin.brokers.clean_unused_topics(broker=broker, cluster=cluster)
     return Done("queues of unused topics are deleted")
 
 
 @command("deleteExpiredCommitLog")
-async def clean_log(mq: "Client", broker: BrokerAddress = None, cluster: ClusterName = None) -> Output:
+async def clean_log(mq: "Client", broker: BrokerAddress = None, cluster: Cluster = None) -> Output:
     """Delete old files of the commit log now."""
     await mq.admin.brokers.delete_expired_log(broker=broker, cluster=cluster)
     return Done("expired files of the commit log are being deleted")
@@ -193,22 +286,30 @@ async def clean_log(mq: "Client", broker: BrokerAddress = None, cluster: Cluster
 @command("wipeWritePerm")
 async def wipe_write_perm(mq: "Client", broker: BrokerName) -> Output:
     """Let no more messages come to a broker."""
-    counts = await mq.admin.brokers.wipe_write_perm(broker)
-    return Rows(["#Name Server", "#Topics"], list(counts.items()))
+    return _changed(await mq.admin.brokers.wipe_write_perm(broker), broker)
 
 
 @command("addWritePerm")
 async def add_write_perm(mq: "Client", broker: BrokerName) -> Output:
     """Let messages come to a broker again."""
-    counts = await mq.admin.brokers.add_write_perm(broker)
-    return Rows(["#Name Server", "#Topics"], list(counts.items()))
+    return _changed(await mq.admin.brokers.add_write_perm(broker), broker)
+
+
+def _changed(counts: dict[str, int], broker: str) -> Output:
+    if not any(counts.values()):
+        raise CommandError(f"no topic was changed: no name server knows topics of a broker {broker!r}")
+    return Rows(["#Name Server", "#Topics"], [list(row) for row in counts.items()])
 
 
 @command("getNamesrvConfig")
 async def name_server_config(mq: "Client") -> Output:
     """The settings of the name servers."""
     tables = await mq.admin.brokers.name_server_config()
-    rows = [[address, key, value] for address, table in tables.items() for key, value in sorted(table.items())]
+    rows = [
+        [address, key, value == "true" if value in ("true", "false") else number_or_text(value)]
+        for address, table in tables.items()
+        for key, value in sorted(table.items())
+    ]
     return Rows(["#Name Server", "#Key", "#Value"], rows)
 
 

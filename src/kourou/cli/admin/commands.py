@@ -3,22 +3,26 @@
     @command("topicRoute")
     async def topic_route(mq: Client, topic: TopicName) -> Output: ...
 
-gives `kourou admin topicRoute -t TOPIC [-n ADDRESS] [--json]`. It returns rows, facts or a sentence.
+gives `kourou admin topicRoute -t TOPIC [-n ADDRESS] [--json]`. It returns rows, facts, messages or a sentence.
+Options have the names of mqadmin; a test compares them with a list of all.
 """
 
 import inspect
-import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kourou.cli.running import JsonOutput, LogLevel, NameServers, run
+from kourou.cli.profiles import open_client
+from kourou.cli.running import CommandError, JsonOutput, LogLevel, NameServers, run, until_stopped
+from kourou.cli.showing import cell, rounded, show, show_facts, show_json, show_table
+from kourou.cli.times import moment as moment
 
 if TYPE_CHECKING:
-    pass
+    from kourou.client import Client
+    from kourou.protocol.bodies import ClusterInfo
 
 app = typer.Typer(
     name="admin",
@@ -28,9 +32,11 @@ app = typer.Typer(
 )
 
 TopicName = Annotated[str, typer.Option("--topic", "-t", help="Topic.")]
-GroupName = Annotated[str, typer.Option("--group", "-g", help="Consumer group.")]
+GroupName = Annotated[str, typer.Option("--groupName", "-g", help="Consumer group.")]
 BrokerAddress = Annotated[str | None, typer.Option("--brokerAddr", "-b", help="One broker, host:port.")]
 ClusterName = Annotated[str | None, typer.Option("--clusterName", "-c", help="All masters of a cluster.")]
+Cluster = Annotated[str | None, typer.Option("--cluster", "-c", help="Only brokers of this cluster.")]
+Charset = Annotated[str, typer.Option("--bodyFormat", "-f", help="Character set of the body.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +45,10 @@ class Rows:
 
     columns: Sequence[str]
     rows: Iterable[Sequence[object]]
-    note: str = ""  # a line below it
+    summary: Mapping[str, object] = field(default_factory=dict)
+    """Lines below it; in JSON one more object."""
+    objects: Sequence[Mapping[str, object]] | None = None
+    """In JSON instead of the rows, if there is more to tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +56,8 @@ class Facts:
     """Names and values."""
 
     facts: Mapping[str, object]
+    as_object: Mapping[str, object] | None = None
+    """In JSON, if it is something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +67,22 @@ class Done:
     sentence: str
 
 
-Output = Rows | Facts | Done
+@dataclass(frozen=True, slots=True)
+class Many:
+    """Several of these, one after the other."""
+
+    outputs: Sequence["Output"]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """Asked and shown again and again, until the command is stopped."""
+
+    seconds: float
+    ask: Callable[[], Awaitable["Output"]]
+
+
+Output = Rows | Facts | Done | Many | Repeated
 
 _COMMON = (
     inspect.Parameter("name_servers", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=NameServers),
@@ -90,78 +116,132 @@ def command(name: str) -> Callable[[Callable[..., Awaitable[Output]]], Callable[
 async def _perform(
     function: Callable[..., Awaitable[Output]], name_servers: str | None, options: dict[str, Any], *, as_json: bool
 ) -> None:
-    from kourou.client import connect
+    import asyncio
 
-    async with connect(name_servers) as mq:
-        show(await function(mq, **options), as_json=as_json)
+    async with open_client(name_servers) as mq:
+        output = await function(mq, **options)
+        if not isinstance(output, Repeated):
+            show_output(output, as_json=as_json)
+            return
+
+        async def repeat(again: Repeated) -> None:
+            while True:
+                show_output(await again.ask(), as_json=as_json)
+                await asyncio.sleep(again.seconds)
+
+        await until_stopped(repeat(output))
 
 
 # ── Showing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def show(output: Output, *, as_json: bool) -> None:
-    """Print it, for people or for programs."""
+def show_output(output: Output, *, as_json: bool) -> None:
+    """Show it, for people or for programs. Raises OutputClosed."""
     match output:
-        case Rows(columns, rows, note):
+        case Rows(columns, rows, summary, objects):
             if as_json:
-                for row in rows:
-                    print(json.dumps(dict(zip(map(key_of, columns), row, strict=True)), default=str))
+                names = [key_of(column) for column in columns]
+                show_json(*(objects or (dict(zip(names, map(rounded, row), strict=True)) for row in rows)))
+                if summary:
+                    show_json({key_of(name): rounded(value) for name, value in summary.items()})
             else:
-                _print_table(columns, rows, note)
-        case Facts(facts):
+                show_table(columns, rows)
+                show(*(f"{name}: {cell(value)}" for name, value in summary.items()))
+        case Facts(facts, as_object):
             if as_json:
-                print(json.dumps(dict(facts), default=str))
+                show_json(as_object or {name: rounded(value) for name, value in facts.items()})
             else:
-                width = max(map(len, facts), default=0)
-                for name, value in facts.items():
-                    print(f"{name:<{width}} : {value}")
+                show_facts(facts)
         case Done(sentence):
-            print(json.dumps({"done": sentence}) if as_json else sentence)
-
-
-def _print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], note: str) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    listed = [[_cell(value) for value in row] for row in rows]
-    for number, column in enumerate(columns):
-        is_number = bool(listed) and all(row[number].lstrip("-").replace(".", "", 1).isdigit() for row in listed)
-        table.add_column(column, justify="right" if is_number else "left", overflow="fold")
-    for row in listed:
-        table.add_row(*row)
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=max(console.width, 200))
-    console.print(table)
-    if note:
-        console.print(note)
-
-
-def _cell(value: object) -> str:
-    from rich.markup import escape
-
-    text = "" if value is None else str(value)
-    return escape("".join(c if c.isprintable() else "\ufffd" for c in text))
+            if as_json:
+                show_json({"done": sentence})
+            else:
+                show(sentence)
+        case Many(outputs):
+            for one in outputs:
+                show_output(one, as_json=as_json)
+        case Repeated():
+            raise AssertionError("only a whole command is repeated")
 
 
 def key_of(column: str) -> str:
     """A column's name as JSON has it: `#Broker Name` is brokerName."""
     words = column.replace("#", "").replace(".", " ").replace("(ms)", "").split()
-    return words[0].lower() + "".join(word[:1].upper() + word[1:] for word in words[1:]) if words else ""
-
-
-def moment(time_ms: int) -> str:
-    """A time in ms, for people."""
-    if time_ms <= 0:
+    if not words:
         return ""
-    return datetime.fromtimestamp(time_ms / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S,%f")[:-3]
+    first = words[0].lower() if words[0].isupper() else words[0][:1].lower() + words[0][1:]
+    return first + "".join(word[:1].upper() + word[1:] for word in words[1:])
+
+
+def number_or_text(text: str) -> int | float | str:
+    """What a broker tells in text, as the number that it is; text that is no number, or not written like one, stays."""
+    try:
+        number = int(text)
+    except ValueError:
+        pass
+    else:
+        return number if str(number) == text else text
+    try:
+        value = float(text)
+    except ValueError:
+        return text
+    return round(value, 2) if "." in text and value == value and abs(value) < 1e15 else text
+
+
+def rates(text: str) -> object:
+    """Rates over three spans of time as brokers tell them: "0.2 0.19996 "; None for one that is not known yet."""
+    words = [number_or_text(word) if word else None for word in text.split(" ")]
+    if any(isinstance(word, str) for word in words):
+        return text
+    return words if len(words) > 1 else words[0]
+
+
+# ── Which servers ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def masters_or(broker: str | None, cluster: str | None) -> None:
     """Raises BadParameter unless one of them is given."""
     if (broker is None) == (cluster is None):
         raise typer.BadParameter("either a broker (-b) or a cluster (-c) is expected")
+
+
+async def brokers_of(
+    mq: "Client", broker: str | None, cluster: str | None, *, with_slaves: bool = False
+) -> dict[str, str]:
+    """The one broker, or a cluster's masters: name by address. Raises BadParameter, CommandError."""
+    masters_or(broker, cluster)
+    if broker is not None:
+        return {broker: ""}
+    info = await mq.admin.brokers.cluster()
+    found = {
+        address: name
+        for name in sorted(_names_in(info, cluster or ""))
+        if name in info.broker_addr_table
+        for number, address in sorted(info.broker_addr_table[name].broker_addrs.items())
+        if with_slaves or number == 0
+    }
+    if not found:
+        raise CommandError(f"cluster {cluster!r} has no master at present")
+    return found
+
+
+async def in_cluster(mq: "Client", cluster: str | None) -> Callable[[str | None], bool]:
+    """Whether a broker name is in the cluster, if one is given. Raises CommandError for one that does not exist."""
+    if cluster is None:
+        return lambda _: True
+    names = _names_in(await mq.admin.brokers.cluster(), cluster)
+    return lambda name: name in names
+
+
+def _names_in(info: "ClusterInfo", cluster: str) -> set[str]:
+    names = info.cluster_addr_table.get(cluster)
+    if names is None:
+        known = ", ".join(sorted(info.cluster_addr_table)) or "none"
+        raise CommandError(f"there is no cluster {cluster!r}; there are: {known}")
+    return set(names)
+
+
+# ── Values ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def truth(text: str | None, flag: str) -> bool | None:
@@ -182,7 +262,7 @@ def parse_time(text: str) -> float | None:
         return None
     if text == "now":
         return datetime.now(UTC).timestamp()
-    if text.isdigit():
+    if text.isascii() and text.isdigit():
         return int(text) / 1000
     for form in ("%Y-%m-%d#%H:%M:%S:%f", "%Y-%m-%dT%H:%M:%S.%f", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d"):
         try:

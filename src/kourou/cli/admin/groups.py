@@ -1,5 +1,6 @@
 """Consumer groups: settings, progress, members, offsets."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
@@ -7,24 +8,29 @@ import typer
 
 from kourou.cli.admin.commands import (
     BrokerAddress,
+    Cluster,
     ClusterName,
     Done,
     GroupName,
     Output,
     Rows,
     TopicName,
+    brokers_of,
     command,
-    masters_or,
+    in_cluster,
     moment,
     parse_time,
     truth,
 )
+from kourou.cli.running import CommandError
 
 if TYPE_CHECKING:
     from kourou.client import Client
+    from kourou.client.admin import Progress
     from kourou.protocol.message import MessageQueue
 
-OptionalTopic = Annotated[str | None, typer.Option("--topic", "-t", help="Only this topic.")]
+Group = Annotated[str, typer.Option("--group", "-g", help="Consumer group.")]
+Force = Annotated[str, typer.Option("--force", "-f", help="false: no queue goes back.")]
 
 
 @command("updateSubGroup")
@@ -38,6 +44,17 @@ async def update_group(
     broadcast: Annotated[str | None, typer.Option("--consumeBroadcastEnable", "-d", help="true: to all.")] = None,
     retry_queues: Annotated[int | None, typer.Option("--retryQueueNums", "-q", help="Queues for retries.")] = None,
     retries: Annotated[int | None, typer.Option("--retryMaxTimes", "-r", help="Tries before the dead letters.")] = None,
+    orderly: Annotated[str | None, typer.Option("--consumeMessageOrderly", "-o", help="true: in order.")] = None,
+    policy: Annotated[
+        str | None, typer.Option("--groupRetryPolicy", "-p", help="How long between retries, as JSON.")
+    ] = None,
+    broker_id: Annotated[int | None, typer.Option("--brokerId", "-i", help="Broker id to consume from.")] = None,
+    slow_id: Annotated[
+        int | None, typer.Option("--whichBrokerWhenConsumeSlowly", "-w", help="Broker id for a group that is behind.")
+    ] = None,
+    notify: Annotated[
+        str | None, typer.Option("--notifyConsumerIdsChanged", "-a", help="true: members are told of changes.")
+    ] = None,
 ) -> Output:
     """Make a group, or change it: what is not given stays as it is."""
     import msgspec
@@ -45,21 +62,37 @@ async def update_group(
     from kourou.protocol.bodies import SubscriptionGroupConfig
     from kourou.protocol.errors import RefusedError
 
-    masters_or(broker, cluster)
     given = {
         "consume_enable": truth(consume, "-s"),
         "consume_from_min_enable": truth(from_min, "-m"),
         "consume_broadcast_enable": truth(broadcast, "-d"),
+        "consume_message_orderly": truth(orderly, "-o"),
         "retry_queue_nums": retry_queues,
         "retry_max_times": retries,
+        "group_retry_policy": _retry_policy(policy),
+        "broker_id": broker_id,
+        "which_broker_when_consume_slowly": slow_id,
+        "notify_consumer_ids_changed_enable": truth(notify, "-a"),
     }
+    changes = {name: value for name, value in given.items() if value is not None}
     config = SubscriptionGroupConfig()
-    if broker is not None:
+    for address in await brokers_of(mq, broker, cluster):
+        config = SubscriptionGroupConfig()
         with suppress(RefusedError):  # a new one is made
-            config = await mq.admin.groups.config(group, broker)
-    config = msgspec.structs.replace(config, **{name: value for name, value in given.items() if value is not None})
-    await mq.admin.groups.create(group, broker=broker, cluster=cluster, config=config)
+            config = await mq.admin.groups.config(group, address)
+        config = msgspec.structs.replace(config, **changes)
+        await mq.admin.groups.create(group, broker=address, config=config)
     return Done(f"group {group} on {broker or cluster}: {retry_text(config.retry_max_times)}")
+
+
+def _retry_policy(text: str | None) -> object:
+    from kourou.protocol.bodies.groups import GroupRetryPolicy
+    from kourou.protocol.errors import BodyError
+
+    try:
+        return None if text is None else GroupRetryPolicy.decode(text.encode())
+    except BodyError as error:
+        raise typer.BadParameter(f"-p {text}: {error}") from None
 
 
 def retry_text(retries: int) -> str:
@@ -75,24 +108,24 @@ async def delete_group(
     offsets: Annotated[str, typer.Option("--removeOffset", "-r", help="true: forget how far it is, too.")] = "false",
 ) -> Output:
     """Delete a group."""
-    masters_or(broker, cluster)
+    await brokers_of(mq, broker, cluster)
     await mq.admin.groups.delete(group, broker=broker, cluster=cluster, with_offsets=bool(truth(offsets, "-r")))
     return Done(f"group {group} deleted from {broker or cluster}")
 
 
 @command("getConsumerConfig")
 async def group_config(mq: "Client", group: GroupName) -> Output:
-    """A group's settings on each broker."""
-    from kourou.protocol.errors import RefusedError
+    """A group's settings on each broker.
 
+    Among all of the broker's: asked for one group that does not exist, brokers make it.
+    """
     rows = []
     for name, data in sorted((await mq.admin.brokers.cluster()).broker_addr_table.items()):
         address = data.broker_addrs.get(0)
         if address is None:
             continue
-        try:
-            config = await mq.admin.groups.config(group, address)
-        except RefusedError:
+        config = (await mq.admin.groups.configs(address)).subscription_group_table.get(mq.session.wrap(group))
+        if config is None:
             continue
         rows.append(
             [
@@ -103,6 +136,8 @@ async def group_config(mq: "Client", group: GroupName) -> Output:
                 config.retry_max_times,
             ]
         )
+    if not rows:
+        raise CommandError(f"no broker has settings for group {group!r}")
     return Rows(["#Broker Name", "#Consume", "#Broadcast", "#Retry Queues", "#Retry Max"], rows)
 
 
@@ -110,33 +145,69 @@ async def group_config(mq: "Client", group: GroupName) -> Output:
 async def progress(
     mq: "Client",
     group: Annotated[str | None, typer.Option("--groupName", "-g", help="One group, queue by queue.")] = None,
-    topic: OptionalTopic = None,
+    topic: Annotated[str | None, typer.Option("--topicName", "--topic", "-t", help="Only this topic.")] = None,
+    show_clients: Annotated[
+        str, typer.Option("--showClientIP", "-s", help="true: with the member that has each queue.")
+    ] = "false",
+    cluster: Cluster = None,
 ) -> Output:
     """How far groups are."""
     groups = mq.admin.groups
+    is_wanted = await in_cluster(mq, cluster)
     if group is not None:
         found = await groups.progress(group, topic)
-        rows = [
-            [
-                queue.topic,
-                queue.broker_name,
-                queue.queue_id,
-                state.broker_offset,
-                state.consumer_offset,
-                state.broker_offset - state.consumer_offset,
-                moment(state.last_timestamp),
-            ]
-            for queue, state in found.queues.items()
-        ]
-        columns = ["#Topic", "#Broker Name", "#QID", "#Broker Offset", "#Consumer Offset", "#Diff", "#Last Time"]
-        return Rows(columns, rows, f"Consume TPS: {found.tps:.2f}\nConsume Diff Total: {found.lag}")
-    rows = []
-    for name in await groups.list():
+        if not found.queues:
+            where = "" if topic is None else f" in topic {topic!r}"
+            raise CommandError(f"no broker knows how far group {group!r} is{where}: it has not consumed anything")
+        owners = await _owners(mq, group) if truth(show_clients, "-s") else None
+        return _queues(found, owners, is_wanted)
+    rows: list[list[object]] = []
+    for name in await groups.list(cluster):
         found = await groups.progress(name)
         members = await _member_count(mq, name)
         if found.queues or members:
-            rows.append([name, members, f"{found.tps:.2f}", found.lag])
+            rows.append([name, members, found.tps, found.lag])
     return Rows(["#Group", "#Count", "#TPS", "#Diff Total"], rows)
+
+
+def _queues(
+    found: "Progress", owners: "dict[MessageQueue, str] | None", is_wanted: "Callable[[str | None], bool]"
+) -> Rows:
+    rows = [
+        [
+            queue.topic,
+            queue.broker_name,
+            queue.queue_id,
+            state.broker_offset,
+            state.consumer_offset,
+            *([] if owners is None else [owners.get(queue, "")]),
+            state.broker_offset - state.consumer_offset,
+            moment(state.last_timestamp),
+        ]
+        for queue, state in found.queues.items()
+        if is_wanted(queue.broker_name)
+    ]
+    columns = ["#Topic", "#Broker Name", "#QID", "#Broker Offset", "#Consumer Offset"]
+    columns += [*([] if owners is None else ["#Client IP"]), "#Diff", "#Last Time"]
+    return Rows(columns, rows, {"Consume TPS": found.tps, "Consume Diff Total": found.lag})
+
+
+async def _owners(mq: "Client", group: str) -> "dict[MessageQueue, str]":
+    """Which member has each queue, by the members' own word."""
+    from kourou.protocol.errors import KourouError, RefusedError
+
+    owners: dict[MessageQueue, str] = {}
+    try:
+        members = (await mq.admin.groups.connections(group)).connection_set
+    except RefusedError:
+        return owners
+    for member in members:
+        try:
+            info = await mq.admin.groups.running_info(group, member.client_id or "")
+        except KourouError:
+            continue  # gone meanwhile
+        owners |= dict.fromkeys(info.mq_table, (member.client_addr or "").rpartition(":")[0])
+    return owners
 
 
 async def _member_count(mq: "Client", group: str) -> int:
@@ -149,40 +220,97 @@ async def _member_count(mq: "Client", group: str) -> int:
 
 
 @command("consumerConnection")
-async def connections(mq: "Client", group: GroupName) -> Output:
+async def connections(
+    mq: "Client",
+    group: Annotated[str, typer.Option("--consumerGroup", "-g", help="Consumer group.")],
+    broker: BrokerAddress = None,
+) -> Output:
     """The members of a group, and what it subscribes to."""
-    found = await mq.admin.groups.connections(group)
+    from kourou.client.admin.asking import Asking
+    from kourou.protocol.bodies import ConsumerConnection
+    from kourou.protocol.codes import RequestCode
+    from kourou.protocol.headers import GetConsumerConnectionList
+
+    if broker is None:
+        found = await mq.admin.groups.connections(group)
+    else:
+        header = GetConsumerConnectionList(consumer_group=mq.session.wrap(group))
+        code = RequestCode.GET_CONSUMER_CONNECTION_LIST
+        found = await Asking(mq.session).body(ConsumerConnection, broker, code, header)
     rows = [
         [one.client_id, one.client_addr, one.language, one.version]
         for one in sorted(found.connection_set, key=lambda one: one.client_id or "")
     ]
-    subscriptions = ", ".join(
+    subscriptions = [
         f"{topic} ({subscription.sub_string})" for topic, subscription in sorted(found.subscription_table.items())
-    )
-    note = f"Subscription: {subscriptions}\nMessageModel: {found.message_model}\nConsumeType: {found.consume_type}"
-    return Rows(["#Client Id", "#Client Addr", "#Language", "#Version"], rows, note)
+    ]
+    summary = {
+        "Subscription": subscriptions,
+        "Message Model": found.message_model,
+        "Consume Type": found.consume_type,
+        "Consume From Where": found.consume_from_where,
+    }
+    return Rows(["#Client Id", "#Client Addr", "#Language", "#Version"], rows, summary)
 
 
 @command("resetOffsetByTime")
 async def reset_offset(
     mq: "Client",
-    group: GroupName,
+    group: Group,
     topic: TopicName,
     when: Annotated[str, typer.Option("--timestamp", "-s", help="now, -1 (the end), ms, or 2026-01-31#12:00:00:000.")],
-    force: Annotated[str, typer.Option("--force", "-f", help="false: no queue goes back.")] = "true",
+    force: Force = "true",
+    broker: Annotated[str | None, typer.Option("--broker", "-b", help="With -q: one broker, host:port.")] = None,
+    queue_id: Annotated[int | None, typer.Option("--queue", "-q", help="With -b: one queue.")] = None,
+    offset: Annotated[int | None, typer.Option("--offset", "-o", help="With -q: to this offset.")] = None,
+    cluster: Cluster = None,
 ) -> Output:
     """Let a group go on from a time."""
     force_it = truth(force, "-f") is not False
-    return _offsets(await mq.admin.groups.reset_to_time(group, topic, parse_time(when), force=force_it))
+    await in_cluster(mq, cluster)  # raises for one that does not exist
+    if (broker is None) != (queue_id is None) or (offset is not None and queue_id is None):
+        raise typer.BadParameter("one queue is given by -b and -q, and with them -o; either all queues or one")
+    if broker is not None and queue_id is not None:
+        return await _reset_queue(mq, group, topic, broker, queue_id, parse_time(when), offset)
+    return _offsets(await mq.admin.groups.reset_to_time(group, topic, parse_time(when), force=force_it), group, topic)
+
+
+async def _reset_queue(
+    mq: "Client", group: str, topic: str, broker: str, queue_id: int, when: float | None, offset: int | None
+) -> Output:
+    """One queue: the broker stores the offset, and tells members. Java: resetOffsetByQueueId."""
+    from kourou.client.admin.asking import Asking
+    from kourou.protocol.bodies import ResetOffsetBody
+    from kourou.protocol.codes import RequestCode
+    from kourou.protocol.headers import GetMaxOffset, InvokeBrokerToResetOffset, OffsetAnswer, SearchOffset
+
+    asking = Asking(mq.session)
+    wrapped = mq.session.wrap(topic)
+    if offset is None and when is None:
+        answer = await asking.broker(broker, RequestCode.GET_MAX_OFFSET, GetMaxOffset(topic=wrapped, queue_id=queue_id))
+        offset = OffsetAnswer.decode(answer.ext).offset
+    elif offset is None and when is not None:
+        search = SearchOffset(topic=wrapped, queue_id=queue_id, timestamp=round(when * 1000))
+        answer = await asking.broker(broker, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, search)
+        offset = OffsetAnswer.decode(answer.ext).offset
+    header = InvokeBrokerToResetOffset(
+        group=mq.session.wrap(group), topic=wrapped, queue_id=queue_id, offset=offset, timestamp=-1, is_force=True
+    )
+    found = await asking.body(ResetOffsetBody, broker, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
+    return _offsets(found.offset_table, group, topic)
 
 
 @command("skipAccumulatedMessage")
-async def skip(mq: "Client", group: GroupName, topic: TopicName) -> Output:
+async def skip(mq: "Client", group: Group, topic: TopicName, force: Force = "true", cluster: Cluster = None) -> Output:
     """Forget everything that a group has not consumed yet."""
-    return _offsets(await mq.admin.groups.skip_accumulated(group, topic))
+    await in_cluster(mq, cluster)  # raises for one that does not exist
+    force_it = truth(force, "-f") is not False
+    return _offsets(await mq.admin.groups.reset_to_time(group, topic, None, force=force_it), group, topic)
 
 
-def _offsets(found: "dict[MessageQueue, int]") -> Output:
+def _offsets(found: "dict[MessageQueue, int]", group: str, topic: str) -> Output:
+    if not found:
+        raise CommandError(f"nothing was reset: no broker knows how far group {group!r} is in topic {topic!r}")
     rows = [[queue.broker_name, queue.queue_id, offset] for queue, offset in sorted(found.items())]
     return Rows(["#Broker Name", "#QID", "#Offset"], rows)
 
@@ -193,7 +321,11 @@ async def clone_offsets(
     source: Annotated[str, typer.Option("--srcGroup", "-s", help="The group that is followed.")],
     target: Annotated[str, typer.Option("--destGroup", "-d", help="The group that follows.")],
     topic: TopicName,
+    offline: Annotated[
+        str, typer.Option("--offline", "-o", help="true: also when no member of the target is connected.")
+    ] = "true",
 ) -> Output:
     """Let a group be as far in a topic as another one is."""
-    await mq.admin.groups.clone_offsets(source, target, topic)
+    is_offline = truth(offline, "-o") is not False
+    await mq.admin.groups.clone_offsets(source, target, topic, offline=is_offline)
     return Done(f"group {target} is as far in {topic} as {source}")

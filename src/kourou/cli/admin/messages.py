@@ -1,70 +1,167 @@
 """Messages: looking them up, printing them, sending one."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kourou.cli.admin.commands import Facts, Output, Rows, TopicName, command, moment, parse_time
+from kourou.cli.admin.commands import (
+    Charset,
+    Cluster,
+    Done,
+    Facts,
+    Many,
+    Output,
+    Rows,
+    TopicName,
+    command,
+    in_cluster,
+    moment,
+    parse_time,
+    truth,
+)
+from kourou.cli.message_form import BodyForm, body_of, message_object
 from kourou.cli.running import CommandError
 
 if TYPE_CHECKING:
     from kourou.client import Client, Delivery
 
 MessageId = Annotated[str, typer.Option("--msgId", "-i", help="Message id.")]
+OptionalGroup = Annotated[
+    str | None, typer.Option("--consumerGroup", "-g", help="With -d: let a member of this group consume it now.")
+]
+ClientId = Annotated[str | None, typer.Option("--clientId", "-d", help="Client id of that member.")]
 SHOWN_BYTES = 4096
+SHORT_BYTES = 60
 
 
-def _facts(message: "Delivery | None", what: str) -> Facts:
+def _facts(message: "Delivery | None", what: str, charset: str = "utf-8") -> Facts:
     if message is None:
         raise CommandError(f"no message with {what}: it was never stored here, or it has expired")
     record = message.record
-    body = message.body
+    body = _text(message, charset)
+    facts = {
+        "OffsetID": message.offset_id,
+        "Topic": message.topic,
+        "Tags": message.tag,
+        "Keys": " ".join(message.keys),
+        "Queue ID": record.queue_id,
+        "Queue Offset": record.queue_offset,
+        "CommitLog Offset": record.physical_offset,
+        "Reconsume Times": record.reconsume_times,
+        "Born Timestamp": moment(record.born_ms),
+        "Store Timestamp": moment(record.stored_ms),
+        "Born Host": record.born_address,
+        "Store Host": record.store_address,
+        "System Flag": record.sys_flag,
+        "Properties": message.properties,
+        "Body": body if len(body) <= SHOWN_BYTES else f"{body[:SHOWN_BYTES]}…",
+    }
+    return Facts(facts, {**message_object(message, BodyForm.NONE), "body": body})
+
+
+def _text(message: "Delivery", charset: str) -> str:
+    if charset.lower().replace("-", "") == "utf8":
+        return str(body_of(message, BodyForm.TEXT))
+    try:
+        return bytes.fromhex(str(body_of(message, BodyForm.HEX))).decode(charset, "replace")
+    except LookupError:
+        raise typer.BadParameter(f"{charset}: the name of a character set is expected, such as UTF-8 or GBK") from None
+
+
+def _list(messages: "list[Delivery]", charset: str = "utf-8", *, with_body: bool = True) -> Output:
+    """Rows for people; objects with everything for programs."""
+
+    def short(message: "Delivery") -> str:
+        text = _text(message, charset)
+        return text if len(text) <= SHORT_BYTES else f"{text[:SHORT_BYTES]}…"
+
+    columns = ["#Message ID", "#QID", "#Offset", "#Tag", "#Keys", *(["#Body"] if with_body else [])]
+    rows = [
+        [one.message_id, one.queue_id, one.queue_offset, one.tag, one.keys, *([short(one)] if with_body else [])]
+        for one in messages
+    ]
+    objects: list[dict[str, Any]] = [
+        {**message_object(one, BodyForm.NONE), **({"body": _text(one, charset)} if with_body else {})}
+        for one in messages
+    ]
+    return Rows(columns, rows, objects=objects)
+
+
+async def _consumed(mq: "Client", message: "Delivery", group: str | None, client_id: str | None) -> Output | None:
+    """What came of letting a member consume it, if that was asked for."""
+    if group is None and client_id is None:
+        return None
+    if group is None or client_id is None:
+        raise typer.BadParameter("-g and -d come together: a group, and the client id of a member")
+    result = await mq.admin.groups.consume_directly(group, client_id, message.offset_id, topic=message.topic)
     return Facts(
         {
-            "OffsetID": message.offset_id,
-            "Topic": message.topic,
-            "Tags": message.tag,
-            "Keys": " ".join(message.keys),
-            "Queue ID": record.queue_id,
-            "Queue Offset": record.queue_offset,
-            "CommitLog Offset": record.physical_offset,
-            "Reconsume Times": record.reconsume_times,
-            "Born Timestamp": moment(record.born_ms),
-            "Store Timestamp": moment(record.stored_ms),
-            "Born Host": record.born_address,
-            "Store Host": record.store_address,
-            "System Flag": record.sys_flag,
-            "Properties": message.properties,
-            "Body": body[:SHOWN_BYTES].decode("utf-8", "backslashreplace") + ("…" if len(body) > SHOWN_BYTES else ""),
+            "Consume Result": result.consume_result,
+            "Remark": result.remark,
+            "Spent (ms)": result.spent_time_mills,
         }
     )
 
 
-def _rows(messages: "list[Delivery]") -> Rows:
-    rows = [
-        [one.message_id, one.record.queue_id, one.record.queue_offset, one.tag, " ".join(one.keys), _short(one.body)]
-        for one in messages
-    ]
-    return Rows(["#Message ID", "#QID", "#Offset", "#Tag", "#Keys", "#Body"], rows)
-
-
-def _short(body: bytes) -> str:
-    return body[:60].decode("utf-8", "backslashreplace") + ("…" if len(body) > 60 else "")
-
-
 @command("queryMsgById")
 async def by_id(
-    mq: "Client", message_id: MessageId, topic: Annotated[str | None, typer.Option("--topic", "-t")] = None
+    mq: "Client",
+    message_id: MessageId,
+    topic: Annotated[str | None, typer.Option("--topic", "-t", help="Topic.")] = None,
+    group: OptionalGroup = None,
+    client_id: ClientId = None,
+    resend: Annotated[str, typer.Option("--sendMessage", "-s", help="true: send it to its topic again.")] = "false",
+    unit: Annotated[str | None, typer.Option("--unitName", "-u", help="Unit of the sender, with -s.")] = None,
+    charset: Charset = "UTF-8",
+    cluster: Cluster = None,
 ) -> Output:
-    """A message by the id of its place or, with its topic, by the id that its producer was given."""
-    return _facts(await mq.admin.messages.by_id(message_id, topic), f"id {message_id}")
+    """Messages by the id of their place or, with the topic, by the id that the producer was given; many by commas."""
+    await in_cluster(mq, cluster)  # raises for one that does not exist
+    outputs: list[Output] = []
+    for one in filter(None, (word.strip() for word in message_id.split(","))):
+        message = await mq.admin.messages.by_id(one, topic)
+        outputs.append(_facts(message, f"id {one}", charset))
+        assert message is not None
+        if truth(resend, "-s"):
+            outputs.append(await _sent_again(mq, message, unit))
+        elif (consumed := await _consumed(mq, message, group, client_id)) is not None:
+            outputs.append(consumed)
+    return outputs[0] if len(outputs) == 1 else Many(outputs)
+
+
+async def _sent_again(mq: "Client", message: "Delivery", unit: str | None) -> Output:
+    properties = {name: value for name, value in message.properties.items() if not _is_reserved(name)}
+    if unit is not None:
+        properties["UNIT_NAME"] = unit
+    sent = await mq.send(message.topic, message.body, tag=message.tag, keys=message.keys, properties=properties)
+    return Done(f"sent again as {sent.message_id}: {sent.status.name}")
+
+
+def _is_reserved(name: str) -> bool:
+    from kourou.protocol.properties import RESERVED
+
+    return name in RESERVED
 
 
 @command("queryMsgByUniqueKey")
-async def by_unique_key(mq: "Client", message_id: MessageId, topic: TopicName) -> Output:
+async def by_unique_key(
+    mq: "Client",
+    message_id: MessageId,
+    topic: TopicName,
+    group: OptionalGroup = None,
+    client_id: ClientId = None,
+    show_all: Annotated[bool, typer.Option("--showAll", "-a", help="All with this id, 32 at most.")] = False,
+    cluster: Cluster = None,
+) -> Output:
     """A message by the id that its producer was given."""
-    found = await mq.admin.messages.by_unique_key(topic, message_id)
-    return _facts(found[0] if found else None, f"unique id {message_id} in {topic}")
+    is_wanted = await in_cluster(mq, cluster)
+    messages = [m for m in await mq.admin.messages.by_unique_key(topic, message_id) if is_wanted(m.queue.broker_name)]
+    if not messages:
+        return _facts(None, f"unique id {message_id} in {topic}")
+    outputs: list[Output] = [_facts(message, "") for message in (messages if show_all else messages[:1])]
+    if (consumed := await _consumed(mq, messages[0], group, client_id)) is not None:
+        outputs.append(consumed)
+    return outputs[0] if len(outputs) == 1 else Many(outputs)
 
 
 @command("queryMsgByKey")
@@ -72,11 +169,13 @@ async def by_key(
     mq: "Client",
     topic: TopicName,
     key: Annotated[str, typer.Option("--msgKey", "-k", help="Key.")],
-    count: Annotated[int, typer.Option("--maxNum", "-m", help="So many at most.")] = 64,
+    count: Annotated[int, typer.Option("--maxNum", "-m", min=1, help="So many at most.")] = 64,
     begin: Annotated[str | None, typer.Option("--beginTimestamp", "-b", help="Stored at this time or later.")] = None,
     end: Annotated[str | None, typer.Option("--endTimestamp", "-e", help="Stored at this time or earlier.")] = None,
+    cluster: Cluster = None,
 ) -> Output:
     """Messages with a key."""
+    is_wanted = await in_cluster(mq, cluster)
     found = await mq.admin.messages.by_key(
         topic,
         key,
@@ -84,7 +183,10 @@ async def by_key(
         begin=None if begin is None else parse_time(begin),
         end=None if end is None else parse_time(end),
     )
-    return _rows(found)
+    found = [message for message in found if is_wanted(message.queue.broker_name)]
+    if not found:
+        raise CommandError(f"no message with key {key} in {topic}: it was never stored here, or it has expired")
+    return _list(found)
 
 
 @command("queryMsgByOffset")
@@ -94,31 +196,39 @@ async def by_offset(
     broker: Annotated[str, typer.Option("--brokerName", "-b", help="Broker name.")],
     queue_id: Annotated[int, typer.Option("--queueId", "-i", help="Queue.")],
     offset: Annotated[int, typer.Option("--offset", "-o", help="Offset.")],
+    charset: Charset = "UTF-8",
 ) -> Output:
     """The message at an offset of a queue."""
     from kourou.protocol.message import MessageQueue
 
     queue = MessageQueue(topic, broker, queue_id)
-    return _facts(await mq.admin.messages.by_offset(queue, offset), f"offset {offset} in queue {queue_id} of {topic}")
+    found = await mq.admin.messages.by_offset(queue, offset)
+    return _facts(found, f"offset {offset} in queue {queue_id} of {topic}", charset)
 
 
 @command("printMsg")
 async def print_messages(
     mq: "Client",
     topic: TopicName,
+    charset: Annotated[str, typer.Option("--charsetName", "-c", help="Character set of the bodies.")] = "UTF-8",
     tags: Annotated[str | None, typer.Option("--subExpression", "-s", help="tagA || tagB")] = None,
     begin: Annotated[str | None, typer.Option("--beginTimestamp", "-b", help="Stored at this time or later.")] = None,
     end: Annotated[str | None, typer.Option("--endTimestamp", "-e", help="Stored at this time or earlier.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-l", min=1, help="So many at most.")] = 1000,
+    with_body: Annotated[str, typer.Option("--printBody", "-d", help="false: without the bodies.")] = "true",
+    parent: Annotated[
+        str | None, typer.Option("--lmqParentTopic", "-l", help="Parent topic, for a light queue: its route is used.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="So many at most.")] = 1000,
 ) -> Output:
     """The messages of a topic, queue by queue."""
     found: list[Delivery] = []
     start = 0.0 if begin is None else (parse_time(begin) or 0.0)
-    async for message in mq.admin.messages.by_time(topic, start, None if end is None else parse_time(end), tags=tags):
+    stop = None if end is None else parse_time(end)
+    async for message in mq.admin.messages.by_time(parent or topic, start, stop, tags=tags):
         found.append(message)
         if len(found) >= limit:
             break
-    return _rows(found)
+    return _list(found, charset, with_body=truth(with_body, "-d") is not False)
 
 
 @command("sendMessage")
@@ -128,9 +238,26 @@ async def send_message(
     body: Annotated[str, typer.Option("--body", "-p", help="Body.")],
     keys: Annotated[str, typer.Option("--key", "-k", help="Keys, blank separated.")] = "",
     tag: Annotated[str | None, typer.Option("--tags", "-c", help="Tag.")] = None,
+    broker: Annotated[str | None, typer.Option("--broker", "-b", help="Name of the broker to send to.")] = None,
+    queue_id: Annotated[int | None, typer.Option("--qid", "-i", help="With -b: the queue to send to.")] = None,
+    trace: Annotated[str, typer.Option("--msgTraceEnable", "-m", help="true: with a trace.")] = "false",
 ) -> Output:
     """Send a message."""
-    sent = await mq.send(topic, body.encode(), tag=tag, keys=keys.split())
+    from kourou.client import ProducerSettings
+    from kourou.protocol.message import MessageQueue
+
+    if queue_id is not None and broker is None:
+        raise typer.BadParameter("-i needs -b: a queue is one of a broker")
+    producer = mq.producer("KOUROU_ADMIN", ProducerSettings(trace=bool(truth(trace, "-m"))))
+    queue = None
+    if broker is not None:
+        counts = {one.broker_name: one.write_queue_nums for one in (await mq.admin.topics.route(topic)).queue_datas}
+        if broker not in counts:
+            raise CommandError(f"no broker {broker!r} serves topic {topic!r}")
+        if queue_id is not None and not 0 <= queue_id < counts[broker]:
+            raise CommandError(f"-i {queue_id}: {topic} has queues 0 to {counts[broker] - 1} on {broker}")
+        queue = MessageQueue(topic, broker, queue_id or 0)
+    sent = await producer.send(topic, body.encode(), tag=tag, keys=keys.split(), queue=queue)
     row = [sent.queue.broker_name, sent.queue.queue_id, sent.status.name, sent.message_id]
     return Rows(["#Broker Name", "#QID", "#Send Result", "#MsgId"], [row])
 
@@ -141,16 +268,30 @@ async def queue_entries(
     topic: TopicName,
     queue_id: Annotated[int, typer.Option("--queue", "-q", help="Queue.")],
     index: Annotated[int, typer.Option("--index", "-i", help="From this offset on.")],
-    broker: Annotated[str, typer.Option("--broker", "-b", help="Broker, host:port.")],
+    broker: Annotated[
+        str | None, typer.Option("--broker", "-b", help="Broker, host:port (default: the first).")
+    ] = None,
     count: Annotated[int, typer.Option("--count", "-c", help="So many.")] = 10,
+    group: Annotated[str | None, typer.Option("--consumer", "-g", help="With the filter of this group.")] = None,
 ) -> Output:
     """Entries of a consume queue, as they are stored."""
-    from kourou.protocol.message import MessageQueue
+    from kourou.client.admin.asking import Asking
+    from kourou.protocol.bodies import QueryConsumeQueueResponseBody
+    from kourou.protocol.codes import RequestCode
+    from kourou.protocol.headers import QueryConsumeQueue
 
-    found = await mq.admin.messages.queue_entries(broker, MessageQueue(topic, "", queue_id), index, count)
+    asking = Asking(mq.session)
+    address = broker or (await asking.masters_of(topic))[0]
+    header = QueryConsumeQueue(
+        topic=mq.session.wrap(topic), queue_id=queue_id, index=index, count=count, consumer_group=group
+    )
+    answer = await asking.broker(address, RequestCode.QUERY_CONSUME_QUEUE, header)
+    if not answer.body:  # Apache's way to say that it has none
+        raise CommandError(answer.remark or f"queue {queue_id} of {topic} has no entry {index}")
+    found = QueryConsumeQueueResponseBody.decode(answer.body)
     rows = [
         [index + number, one.physic_offset, one.physic_size, one.tags_code]
         for number, one in enumerate(found.queue_data or [])
     ]
-    note = f"min {found.min_queue_index}, max {found.max_queue_index}"
-    return Rows(["#Offset", "#CommitLog Offset", "#Size", "#Tags Code"], rows, note)
+    summary = {"Min Offset": found.min_queue_index, "Max Offset": found.max_queue_index}
+    return Rows(["#Offset", "#CommitLog Offset", "#Size", "#Tags Code"], rows, summary)

@@ -6,26 +6,59 @@ import typer
 
 from kourou.cli.admin.commands import (
     BrokerAddress,
+    Cluster,
     ClusterName,
     Done,
+    Facts,
     Output,
     Rows,
     TopicName,
+    brokers_of,
     command,
+    in_cluster,
     masters_or,
     moment,
+    truth,
 )
+from kourou.cli.running import CommandError
 
 if TYPE_CHECKING:
     from kourou.client import Client
 
 PERMISSIONS = {2: "W", 4: "R", 6: "RW"}
+UNIT, UNIT_SUB = 1, 2
+"""Bits of a topic's system flag. Java: TopicSysFlag."""
 
 
 @command("topicList")
-async def topic_list(mq: "Client", cluster: ClusterName = None) -> Output:
+async def topic_list(
+    mq: "Client",
+    by_cluster: Annotated[
+        bool, typer.Option("--clusterModel", "-c", help="With the cluster and the consumer groups of each.")
+    ] = False,
+    cluster: Annotated[str | None, typer.Option("--clusterName", help="Only topics of this cluster.")] = None,
+) -> Output:
     """All topics, or those of a cluster."""
-    return Rows(["#Topic"], [[name] for name in await mq.admin.topics.list(cluster)])
+    await in_cluster(mq, cluster)  # raises for one that does not exist
+    names = await mq.admin.topics.list(cluster)
+    if not by_cluster:
+        return Rows(["#Topic"], [[name] for name in names])
+    rows = []
+    for name in names:
+        if not name.startswith(("%RETRY%", "%DLQ%")):
+            rows += await _clusters_and_groups(mq, name)
+    return Rows(["#Cluster Name", "#Topic", "#Consumer Group"], rows)
+
+
+async def _clusters_and_groups(mq: "Client", topic: str) -> list[list[object]]:
+    from kourou.protocol.errors import KourouError
+
+    try:
+        clusters = await mq.admin.topics.clusters(topic)
+        groups = await mq.admin.topics.groups(topic)
+    except KourouError:
+        clusters, groups = [], []  # no broker serves it at present
+    return [[" ".join(clusters), topic, group] for group in groups or [""]]
 
 
 @command("topicClusterList")
@@ -35,13 +68,19 @@ async def topic_clusters(mq: "Client", topic: TopicName) -> Output:
 
 
 @command("topicRoute")
-async def topic_route(mq: "Client", topic: TopicName) -> Output:
+async def topic_route(
+    mq: "Client",
+    topic: TopicName,
+    as_list: Annotated[bool, typer.Option("--list", "-l", help="As a list, which it is always.")] = False,  # noqa: ARG001
+) -> Output:
     """Where a topic is."""
     route = await mq.admin.topics.route(topic)
     addresses = {broker.broker_name: broker for broker in route.broker_datas}
     rows = []
     for queues in sorted(route.queue_datas, key=lambda one: one.broker_name or ""):
-        broker = addresses[queues.broker_name]
+        broker = addresses.get(queues.broker_name)
+        if broker is None:
+            continue  # queues of a broker that is gone
         members = ", ".join(f"{number}: {address}" for number, address in sorted(broker.broker_addrs.items()))
         permission = PERMISSIONS.get(queues.perm, str(queues.perm))
         rows.append(
@@ -58,12 +97,14 @@ async def topic_route(mq: "Client", topic: TopicName) -> Output:
 
 
 @command("topicStatus")
-async def topic_status(mq: "Client", topic: TopicName) -> Output:
+async def topic_status(mq: "Client", topic: TopicName, cluster: Cluster = None) -> Output:
     """The ends of a topic's queues."""
+    is_wanted = await in_cluster(mq, cluster)
     stats = await mq.admin.topics.stats(topic)
     rows = [
         [queue.broker_name, queue.queue_id, ends.min_offset, ends.max_offset, moment(ends.last_update_timestamp)]
         for queue, ends in stats.items()
+        if is_wanted(queue.broker_name)
     ]
     return Rows(["#Broker Name", "#QID", "#Min Offset", "#Max Offset", "#Last Updated"], rows)
 
@@ -79,9 +120,17 @@ async def update_topic(
     perm: Annotated[int, typer.Option("--perm", "-p", help="2 write, 4 read, 6 both.")] = 6,
     order: Annotated[str, typer.Option("--order", "-o", help="true: the topic is ordered.")] = "false",
     attributes: Annotated[str, typer.Option("--attributes", "-a", help="+key=value,-key")] = "",
+    unit: Annotated[str, typer.Option("--unit", "-u", help="true: the topic belongs to a unit.")] = "false",
+    unit_sub: Annotated[
+        str, typer.Option("--hasUnitSub", "-s", help="true: groups of a unit subscribe to it.")
+    ] = "false",
 ) -> Output:
     """Make a topic, or change it."""
     masters_or(broker, cluster)
+    _check_perm(perm)
+    is_ordered = bool(truth(order, "-o"))
+    flags = UNIT * bool(truth(unit, "-u")) | UNIT_SUB * bool(truth(unit_sub, "-s"))
+    await brokers_of(mq, broker, cluster)
     await mq.admin.topics.create(
         topic,
         cluster=cluster,
@@ -89,10 +138,40 @@ async def update_topic(
         read_queues=read_queues,
         write_queues=write_queues,
         perm=perm,
-        order=order.lower() == "true",
+        order=is_ordered,
         attributes=_attributes(attributes),
     )
+    if flags:
+        await _set_flags(mq, topic, list(await brokers_of(mq, broker, cluster)), flags)
     return Done(f"topic {topic} on {broker or cluster}: {read_queues} queues to read, {write_queues} to write, {perm=}")
+
+
+async def _set_flags(mq: "Client", topic: str, addresses: list[str], flags: int) -> None:
+    """The system flags of a topic, with everything else as it is now."""
+    from kourou.client.admin.asking import Asking
+    from kourou.client.naming import DEFAULT_TOPIC
+    from kourou.protocol.codes import RequestCode
+    from kourou.protocol.headers import CreateTopic
+
+    asking = Asking(mq.session)
+    for address in addresses:
+        config = await mq.admin.topics.config(topic, address)
+        header = CreateTopic(
+            topic=mq.session.wrap(topic),
+            default_topic=DEFAULT_TOPIC,
+            read_queue_nums=config.read_queue_nums,
+            write_queue_nums=config.write_queue_nums,
+            perm=config.perm,
+            topic_filter_type="SINGLE_TAG",
+            topic_sys_flag=flags,
+            order=config.order,
+        )
+        await asking.broker(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+
+
+def _check_perm(perm: int) -> None:
+    if perm not in PERMISSIONS:
+        raise typer.BadParameter(f"-p {perm}: 2 (write), 4 (read) or 6 (both) is expected")
 
 
 def _attributes(text: str) -> dict[str, str]:
@@ -114,10 +193,22 @@ async def update_topic_perm(
     topic: TopicName,
     perm: Annotated[int, typer.Option("--perm", "-p", help="2 write, 4 read, 6 both.")],
     broker: BrokerAddress = None,
+    cluster: ClusterName = None,
 ) -> Output:
-    """Change what clients may do with a topic."""
-    await mq.admin.topics.set_perm(topic, perm, broker=broker)
-    return Done(f"topic {topic} on {broker or 'all brokers'}: perm={perm}")
+    """Change what clients may do with a topic: on one broker, in a cluster, or everywhere."""
+    _check_perm(perm)
+    if broker is not None and cluster is not None:
+        raise typer.BadParameter("a broker (-b) and a cluster (-c) exclude each other")
+    is_wanted = await in_cluster(mq, cluster)
+    changed = []
+    for data in (await mq.admin.topics.route(topic)).broker_datas:
+        address = data.broker_addrs.get(0)
+        if address is not None and broker in (None, address) and is_wanted(data.broker_name):
+            await mq.admin.topics.set_perm(topic, perm, broker=address)
+            changed.append(address)
+    if not changed:
+        raise CommandError(f"no master at {broker or cluster} serves topic {topic!r}")
+    return Done(f"topic {topic} on {', '.join(changed)}: perm={perm}")
 
 
 @command("deleteTopic")
@@ -125,6 +216,7 @@ async def delete_topic(
     mq: "Client", topic: TopicName, cluster: Annotated[str, typer.Option("--clusterName", "-c", help="Cluster.")]
 ) -> Output:
     """Delete a topic from a cluster and from the name servers."""
+    await in_cluster(mq, cluster)  # raises for one that does not exist
     await mq.admin.topics.delete(topic, cluster=cluster)
     return Done(f"topic {topic} deleted from cluster {cluster} and the name servers")
 
@@ -139,7 +231,7 @@ async def update_order(
     """The fixed queues of an ordered topic."""
     topics = mq.admin.topics
     if method == "get":
-        return Done(f"{topic}: {await topics.order(topic) or 'not ordered'}")
+        return Facts({"topic": topic, "orderConf": await topics.order(topic)})
     if method == "delete":
         await topics.remove_order(topic)
         return Done(f"{topic}: no longer ordered")

@@ -9,13 +9,14 @@ From the bottom, each module knowing only those before it:
     report charts page        what a run found out: as text, as JSON, as a page with charts; pure
     progress                  one line per batch, for people or programs
     running                   a run: session, batches, clean stops, errors in one line
+    choosing                  which rows are meant; spans of time
 
     intervals folders ledger  which messages are done, in files that are there or not, never half; no Spark
     parquet_files             rows -> the files of an archive; no Spark
     showing delta lake        when these files become visible, as plain Parquet or in Delta's format; no Spark
     archive archive_store     topics and store files -> the lake, each message once
     merging compact           small files of the lake -> few
-    choosing sending          which rows are meant; rows -> a topic, in tasks, counted
+    sending                   rows -> a topic, in tasks, counted
     replay dlq                the lake, or dead letters -> topics
     streams transform dedup   topic -> topic, by queries with a checkpoint
     stats trace               traffic, lag and latency; they read only

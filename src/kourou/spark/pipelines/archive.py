@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from kourou.protocol.message import MessageQueue
+from kourou.spans import Span
 from kourou.spark.errors import DataLossError, OptionError
 from kourou.spark.options import Options
+from kourou.spark.pipelines.choosing import span_s
 from kourou.spark.pipelines.intervals import Interval, missing, size as size_of
 from kourou.spark.pipelines.lake import Lake
 from kourou.spark.pipelines.ledger import ConflictError
@@ -50,20 +52,24 @@ def archive(
     namesrv: str | None = None,
     pattern: bool = False,
     once: bool = True,
-    every_s: float = 60.0,
+    every: Span = "60s",
     batch_rows: int = BATCH_ROWS,
     form: str | None = None,
+    group: str | None = None,
     options: Mapping[str, str] | None = None,
     runner: Runner | None = None,
 ) -> RunReport:
-    """Archive what is there (`once`), or go on with a batch every so many seconds until the runner is asked to stop.
+    """Archive what is there (`once`), or go on with a batch every so often until the runner is asked to stop.
 
     `topics` are names that commas separate, or with `pattern` a regular expression. `options` are those of the source:
-    startingOffsets for queues that the lake does not know, group, failOnDataLoss, tags, access. `form` is parquet or
-    delta; a lake keeps the one that it was made with. Raises PipelineError.
+    startingOffsets for queues that the lake does not know, failOnDataLoss, tags, access. With `group`, brokers are told
+    how far the archive is, as the offsets of that group. `form` is parquet or delta; a lake keeps the one that it was
+    made with. Raises PipelineError.
     """
     with (runner or Runner()).run(JOB, topics=topics, lake=str(lake), namesrv=namesrv, once=once) as run:
-        settings = _settings(topics, namesrv, pattern, options or {})
+        every_s = span_s(every, "every")
+        given = {**(options or {}), **({} if group is None else {"group": group})}
+        settings = _settings(topics, namesrv, pattern, given)
         with Lake(lake, JOB, form=form) as opened:
             _Archive(run, opened, settings, batch_rows).work(None if once else every_s)
     return run.report

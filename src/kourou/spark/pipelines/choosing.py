@@ -1,11 +1,13 @@
 """Which messages are meant: by store time, by key, by SQL."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from kourou.protocol.properties import KEY_SEPARATOR
+from kourou.spans import Span, seconds_of
 from kourou.spark.errors import OptionError
 from kourou.spark.options import Options
 from kourou.spark.pipelines.running import explain
@@ -60,16 +62,36 @@ def _has_key(frame: "DataFrame", keys: Sequence[str]) -> "Column":
     return F.coalesce(among, F.lit(False)) | F.coalesce(frame["unique_key"].isin(*keys), F.lit(False))
 
 
+Moment = str | datetime
+"""A time: ms since 1970 or ISO 8601, in UTC unless a zone is given; or a datetime."""
+
+Keys = str | Sequence[str]
+"""A key, or several."""
+
+
 def choice(
-    *, since: str | None = None, until: str | None = None, keys: Sequence[str] = (), where: str | None = None
+    *, since: Moment | None = None, until: Moment | None = None, key: Keys = (), where: str | None = None
 ) -> Choice:
-    """As people write it: times as ms since 1970, or ISO 8601 in UTC unless a zone is given. Raises OptionError."""
-    given = {name: text for name, text in (("from", since), ("to", until)) if text is not None}
-    options = Options(given, ("from", "to"))
-    chosen = Choice(from_ms=options.time_ms("from"), to_ms=options.time_ms("to"), keys=tuple(keys), where=where)
+    """What the options of that name say, of a pipeline and of its function. Raises OptionError."""
+    given = {
+        name: value.isoformat() if isinstance(value, datetime) else value
+        for name, value in (("since", since), ("until", until))
+        if value is not None
+    }
+    options = Options(given, ("since", "until"))
+    keys = (key,) if isinstance(key, str) else tuple(key)
+    chosen = Choice(from_ms=options.time_ms("since"), to_ms=options.time_ms("until"), keys=keys, where=where)
     if chosen.from_ms is not None and chosen.to_ms is not None and chosen.from_ms > chosen.to_ms:
-        raise OptionError("the time from which is later than the time to which")
+        raise OptionError("since is a later time than until")
     return chosen
+
+
+def span_s(span: Span, name: str) -> float:
+    """The seconds of an option such as `every`. Raises OptionError."""
+    try:
+        return seconds_of(span, name)
+    except ValueError as error:
+        raise OptionError(str(error)) from None
 
 
 def text_of(body: Any, length: int = 60) -> str:

@@ -15,7 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kourou.spans import Span
 from kourou.spark.errors import OptionError
+from kourou.spark.pipelines.choosing import span_s
 from kourou.spark.pipelines.report import RunReport
 from kourou.spark.pipelines.running import Runner, explain
 from kourou.spark.pipelines.sending import by_queue
@@ -40,10 +42,10 @@ def dedup(
     *,
     checkpoint: str | Path,
     by: str = "unique_key",
-    window: str = "1 hour",
+    window: Span = "1 hour",
     namesrv: str | None = None,
     once: bool = True,
-    every_s: float = 10.0,
+    every: Span = "10s",
     options: Mapping[str, str] | None = None,
     runner: Runner | None = None,
 ) -> RunReport:
@@ -57,12 +59,13 @@ def dedup(
         checkpoint=checkpoint,
         namesrv=namesrv,
         once=once,
-        every_s=every_s,
+        every=every,
         options=options,
         job={"pipeline": JOB, "by": by},
     )
-    with (runner or Runner()).run(JOB, by=by, window=window, **wanted.asked()) as run:
-        first = first_of_key(read_stream(run, wanted), by, window)
+    with (runner or Runner()).run(JOB, by=by, window=str(window), **wanted.asked()) as run:
+        remembered = f"{round(span_s(window, 'window') * 1000)} milliseconds"
+        first = first_of_key(read_stream(run, wanted), by, remembered)
         tasks = max(run.spark.sparkContext.defaultParallelism, 1)
         with _state_settings(run.spark, tasks):
             send_stream(run, first, wanted, prepare=lambda batch: by_queue(batch, tasks), is_ordered=True)

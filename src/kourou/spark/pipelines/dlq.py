@@ -1,7 +1,7 @@
 """Dead letters: what is in %DLQ% topics, and back with them to where they can be consumed.
 
     triage(["billing"], namesrv=…)
-    redrive("billing", "/data/redriven", namesrv=…, chosen=choice(where="properties['amount'] > 100"))
+    redrive("billing", "/data/redriven", namesrv=…, where="properties['amount'] > 100")
 
 A dead letter keeps the topic that it was sent to in RETRY_TOPIC. Redriving sends it there again, or to %RETRY% of the
 group, where no other group sees it, or to a topic of one's choice; with its unique key, and marked: REDRIVE_ID names
@@ -23,7 +23,7 @@ from kourou.protocol.properties import Property
 from kourou.spark.cluster import Cluster, Route
 from kourou.spark.errors import OptionError
 from kourou.spark.options import Options
-from kourou.spark.pipelines.choosing import Choice, stored_ms, text_of
+from kourou.spark.pipelines.choosing import Choice, Keys, Moment, choice, stored_ms, text_of
 from kourou.spark.pipelines.folders import open_folder
 from kourou.spark.pipelines.intervals import Interval, missing, size as size_of
 from kourou.spark.pipelines.ledger import Commit, Ledger, from_nested_done, to_nested_done
@@ -66,11 +66,14 @@ _AGES: Final = (("< 1 h", 3600), ("< 1 day", 86400), ("< 1 week", 7 * 86400), ("
 
 
 def triage(
-    groups: Sequence[str] = (),
+    groups: str | Sequence[str] = (),
     *,
     namesrv: str | None = None,
     by: str | None = None,
-    chosen: Choice | None = None,
+    since: Moment | None = None,
+    until: Moment | None = None,
+    key: Keys = (),
+    where: str | None = None,
     sample: int = SAMPLE,
     options: Mapping[str, str] | None = None,
     runner: Runner | None = None,
@@ -80,8 +83,10 @@ def triage(
     Kinds are told apart by group, topic, tags and how often they were consumed, and with `by` also by a property, such
     as one in which consumers note the exception. Raises PipelineError.
     """
-    chosen, options = chosen or Choice(), _access(namesrv, options)
-    with (runner or Runner()).run("dlq triage", groups=", ".join(groups) or "all", by=by, where=chosen.where) as run:
+    options = _access(namesrv, options)
+    groups = groups.replace(",", " ").split() if isinstance(groups, str) else groups
+    with (runner or Runner()).run("dlq triage", groups=", ".join(groups) or "all", by=by, where=where) as run:
+        chosen = choice(since=since, until=until, key=key, where=where)
         topics = _dead_topics(_cluster(options), groups, run.report)
         if not topics and not groups:
             run.report.notes.append("there are no dead letters")
@@ -228,7 +233,10 @@ def redrive(
     *,
     namesrv: str | None = None,
     target: str = ORIGIN,
-    chosen: Choice | None = None,
+    since: Moment | None = None,
+    until: Moment | None = None,
+    key: Keys = (),
+    where: str | None = None,
     rate: float | None = None,
     dry_run: bool = False,
     batch_rows: int = BATCH_ROWS,
@@ -238,9 +246,10 @@ def redrive(
     """Send dead letters of a group to the topic that they come from (`target="origin"`), to the group's retry topic
     (`"retry"`), or to a topic with another name. `state` is the folder that remembers. Raises PipelineError.
     """
-    chosen, options = chosen or Choice(), _access(namesrv, options)
-    asked = {"group": group, "target": target, "state": str(state), "where": chosen.where, "rate": rate}
+    options = _access(namesrv, options)
+    asked = {"group": group, "target": target, "state": str(state), "where": where, "rate": rate}
     with (runner or Runner()).run("dlq redrive", **asked, dry_run=dry_run) as run:
+        chosen = choice(since=since, until=until, key=key, where=where)
         cluster = _cluster(options)
         topics = _dead_topics(cluster, [group], run.report)
         if topics:

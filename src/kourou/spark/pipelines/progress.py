@@ -8,6 +8,7 @@ from typing import Final, Protocol, TextIO
 
 import msgspec
 
+from kourou.printable import printable, printable_json, printable_lines
 from kourou.spark.pipelines.report import RunReport, size_text, span_text
 
 SETTLING: Final = 0.3
@@ -97,14 +98,14 @@ class Lines:
 
     def note(self, text: str) -> None:
         self._close_line()
-        self._stream.write(f"{text}\n")
+        self._stream.write(f"{printable(text)}\n")
         self._stream.flush()
 
     def done(self, report: RunReport) -> None:
         self._close_line()
         if report.errors and not report.batches:
             return  # the error says it all, and whoever runs this shows it
-        self._report_stream.write(f"{report.text()}\n")
+        self._report_stream.write(f"{printable_lines(report.text())}\n")
         self._report_stream.flush()
 
     def _close_line(self) -> None:
@@ -131,7 +132,7 @@ class JsonLines:
         self._write(msgspec.json.encode(report))
 
     def _write(self, line: bytes) -> None:
-        self._stream.write(f"{line.decode()}\n")
+        self._stream.write(f"{printable_json(line.decode())}\n")
         self._stream.flush()
 
 

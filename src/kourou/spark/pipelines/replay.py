@@ -1,6 +1,6 @@
 """A lake -> a topic: messages as they were, in the order of their queues, marked as what they are.
 
-    replay("/data/lake", "orders-again", namesrv=…, chosen=choice(since="2026-01-31T12:00", keys=["42"]))
+    replay("/data/lake", "orders-again", namesrv=…, since="2026-01-31T12:00", key="42")
 
 A replayed message has its body, tags, keys, unique key and properties, and two more: REPLAY_ID names the run, and
 REPLAY_FROM is topic/broker/queue/offset of the original. Consumers that saw the original can tell.
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
 from kourou.spark.errors import OptionError
-from kourou.spark.pipelines.choosing import Choice, stored_ms, text_of
+from kourou.spark.pipelines.choosing import Choice, Keys, Moment, choice, stored_ms, text_of
 from kourou.spark.pipelines.folders import Folder, open_folder
 from kourou.spark.pipelines.lake import read_lake, reading
 from kourou.spark.pipelines.parquet_files import topic_folder
@@ -53,7 +53,10 @@ def replay(
     *,
     namesrv: str | None = None,
     source: str | None = None,
-    chosen: Choice | None = None,
+    since: Moment | None = None,
+    until: Moment | None = None,
+    key: Keys = (),
+    where: str | None = None,
     rate: float | None = None,
     dry_run: bool = False,
     options: Mapping[str, str] | None = None,
@@ -64,9 +67,9 @@ def replay(
     `source` may be left out if the lake has one topic. With `dry_run` nothing is sent, and the report says what would
     be. `options` are those of the sink. Raises PipelineError.
     """
-    chosen = chosen or Choice()
-    asked = {"lake": str(lake), "topic": topic, "source": source, "where": chosen.where, "rate": rate}
+    asked = {"lake": str(lake), "topic": topic, "source": source, "where": where, "rate": rate}
     with (runner or Runner()).run(JOB, **asked, dry_run=dry_run) as run:
+        chosen = choice(since=since, until=until, key=key, where=where)
         folder = open_folder(lake)
         source = _source(folder, source)
         check_rate(rate, 1)
@@ -190,7 +193,7 @@ def _send(
     for number, (date, hour) in enumerate(hours):
         if run.is_stopping:
             begin = f"{date}T{hour:02d}:00Z"
-            run.report.notes.append(f"what was stored before {begin} is sent; go on with --from that time")
+            run.report.notes.append(f"what was stored before {begin} is sent; go on with --since that time")
             break
         began = time.monotonic()
         part = frame.where((F.col("date") == F.to_date(F.lit(date))) & (F.col("hour") == hour)).drop("date", "hour")

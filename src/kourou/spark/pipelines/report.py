@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from kourou.printable import printable, printable_json
 from kourou.spark.positions import Nested
 
 Cell = str | int | float | None
@@ -84,16 +85,16 @@ class RunReport(msgspec.Struct, kw_only=True, omit_defaults=False):
 
     def json(self) -> str:
         """One line."""
-        return msgspec.json.encode(self).decode()
+        return printable_json(msgspec.json.encode(self).decode())
 
     def text(self) -> str:
         """For people: a line of totals, then tables and notes."""
-        lines = [self._totals()]
-        lines += [f"  {rows:,} skipped: {reason}" for reason, rows in self.skipped.items()]
+        lines = [printable(self._totals())]
+        lines += [printable(f"  {rows:,} skipped: {reason}") for reason, rows in self.skipped.items()]
         for table in self.tables:
             lines += ["", *table_lines(table)]
-        lines += [f"note: {note}" for note in self.notes]
-        lines += [f"error: {error}" for error in self.errors]
+        lines += [printable(f"note: {note}") for note in self.notes]
+        lines += [printable(f"error: {error}") for error in self.errors]
         return "\n".join(lines)
 
     def _totals(self) -> str:
@@ -121,7 +122,7 @@ def table_lines(table: Table) -> list[str]:
         )
         return "  " + "  ".join(padded).rstrip()
 
-    lines = [table.title, line(table.columns), *(line(row) for row in rows)]
+    lines = [printable(table.title), line([printable(name) for name in table.columns]), *(line(row) for row in rows)]
     if len(table.rows) > TEXT_ROWS_MAX:
         lines.append(f"  … and {len(table.rows) - TEXT_ROWS_MAX} more")
     return lines
@@ -133,7 +134,7 @@ def _cell(cell: Cell) -> str:
     if isinstance(cell, float):
         return f"{cell:,.1f}"
     text = f"{cell:,}" if isinstance(cell, int) else cell
-    return "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in text)
+    return printable(text)
 
 
 def size_text(size_bytes: float) -> str:

@@ -1,8 +1,8 @@
 """What goes through topics, and how far groups are behind. Both only read.
 
-    traffic("orders,payments", namesrv=…, chosen=choice(since="2024-05-01"))
+    traffic("orders,payments", namesrv=…, since="2024-05-01")
     traffic(store="/data/rocketmq/store")
-    lag(["billing"], "orders", namesrv=…, every_s=10, samples=30)
+    lag("billing", "orders", namesrv=…, every="10s", samples=30)
 
 Traffic is counted by Spark, in one pass: by topic, queue, tags and time. Bodies stay where they are, since only columns
 that are counted are read. Lag is asked of the brokers; no Spark is started for that.
@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from kourou.protocol.message import MessageQueue
+from kourou.spans import Span
 from kourou.spark.cluster import Cluster
 from kourou.spark.errors import DataLossError, OptionError, SparkError
 from kourou.spark.options import Options
-from kourou.spark.pipelines.choosing import Choice
+from kourou.spark.pipelines.choosing import Choice, Keys, Moment, choice, span_s
 from kourou.spark.pipelines.progress import BatchProgress
 from kourou.spark.pipelines.report import Cell, Chart, RunReport, Table, span_text, time_text
 from kourou.spark.pipelines.running import Run, Runner
@@ -39,7 +40,7 @@ QUEUES_MAX: Final = 10_000
 LINES_MAX: Final = 8
 """Topics or groups that get a line of their own in a chart; those with most."""
 
-WINDOW_S: Final = 60
+WINDOW: Final = "60s"
 POINTS_MAX: Final = 1440
 _COARSER_S: Final = (60, 300, 600, 1800, 3600, 21600, 86400)
 
@@ -53,21 +54,25 @@ def traffic(
     namesrv: str | None = None,
     store: str | Path | None = None,
     pattern: bool = False,
-    window_s: int = WINDOW_S,
-    chosen: Choice | None = None,
+    window: Span = WINDOW,
+    since: Moment | None = None,
+    until: Moment | None = None,
+    key: Keys = (),
+    where: str | None = None,
     options: Mapping[str, str] | None = None,
     runner: Runner | None = None,
 ) -> RunReport:
     """How many messages of which size went through topics, and when: from brokers, or from the files of a `store`.
 
-    Without `topics`, all that a store has. `window_s` is how finely time is told apart; charts of long times are
+    Without `topics`, all that a store has. `window` is how finely time is told apart; charts of long times are
     coarser. Raises PipelineError.
     """
-    chosen = chosen or Choice()
     asked = {"topics": topics, "namesrv": namesrv, "store": None if store is None else str(store)}
-    with (runner or Runner()).run("stats traffic", **asked, where=chosen.where) as run:
+    with (runner or Runner()).run("stats traffic", **asked, where=where) as run:
+        chosen = choice(since=since, until=until, key=key, where=where)
+        window_s = round(span_s(window, "window"))
         if window_s < 1:
-            raise OptionError(f"a window is at least a second, not {window_s}")
+            raise OptionError(f"a window is at least a second, not {window}")
         frame = chosen.apply(_messages(run, topics, namesrv, store, pattern, chosen, options or {}))
         _tell_traffic(run, frame, window_s)
     return run.report
@@ -225,22 +230,23 @@ class Standing(msgspec.Struct, frozen=True):
 
 
 def lag(
-    groups: Sequence[str],
+    groups: str | Sequence[str],
     topics: str,
     *,
     namesrv: str | None = None,
     pattern: bool = False,
-    every_s: float = 10.0,
-    samples: int | None = 1,
+    every: Span = "10s",
+    samples: int = 1,
     options: Mapping[str, str] | None = None,
     runner: Runner | None = None,
     clock: Callable[[], float] = time.time,
 ) -> RunReport:
     """How many messages groups have before them, queue by queue, and how long the oldest of them waits.
 
-    `samples` times, with `every_s` seconds between; None goes on until the runner is asked to stop. Messages consumed
-    between two samples count as rows of a batch. Raises PipelineError.
+    `samples` times, `every` so often; 0 goes on until the runner is asked to stop. Messages consumed between two
+    samples count as rows of a batch. Raises PipelineError.
     """
+    groups = groups.replace(",", " ").split() if isinstance(groups, str) else groups
     names = ", ".join(groups)
     with (runner or Runner()).run("stats lag", groups=names, topics=topics, namesrv=namesrv) as run:
         if not groups:
@@ -249,7 +255,7 @@ def lag(
         if namesrv is not None:
             given["namesrv"] = namesrv
         settings = read_settings(Options(given, READ_OPTIONS), streaming=False)
-        _Lag(run, settings, list(dict.fromkeys(groups)), clock).watch(every_s, samples)
+        _Lag(run, settings, list(dict.fromkeys(groups)), clock).watch(span_s(every, "every"), samples or None)
     return run.report
 
 

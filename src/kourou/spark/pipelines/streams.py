@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from kourou.spans import Span
 from kourou.spark.errors import OptionError
+from kourou.spark.pipelines.choosing import span_s
 from kourou.spark.pipelines.running import Run
 from kourou.spark.pipelines.sending import (
     How,
@@ -73,18 +75,19 @@ def flow(
     checkpoint: str | Path,
     namesrv: str | None,
     once: bool,
-    every_s: float,
+    every: Span,
     options: Mapping[str, str] | None,
     job: Mapping[str, str],
     output_mode: str = "append",
 ) -> Flow:
+    """Raises OptionError."""
     return Flow(
         topics=topics,
         target=target,
         checkpoint=str(checkpoint),
         namesrv=namesrv,
         once=once,
-        every_s=every_s,
+        every_s=span_s(every, "every"),
         options=dict(options or {}),
         output_mode=output_mode,
         job=dict(job),

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from kourou.spark.errors import OptionError
-from kourou.spark.pipelines.choosing import Choice
+from kourou.spark.pipelines.choosing import Keys, Moment, choice
 from kourou.spark.pipelines.progress import BatchProgress
 from kourou.spark.pipelines.report import Cell, Chart, RunReport, Table, time_text
 from kourou.spark.pipelines.running import Run, Runner
@@ -153,20 +153,23 @@ def latency(
     *,
     namesrv: str | None = None,
     topic: str = TRACE_TOPIC,
-    chosen: Choice | None = None,
+    since: Moment | None = None,
+    until: Moment | None = None,
+    key: Keys = (),
+    where: str | None = None,
     slow: int = SLOW,
     options: Mapping[str, str] | None = None,
     runner: Runner | None = None,
 ) -> RunReport:
     """Percentiles of sending, of the way from end to end and of consuming, by topic and group; the slowest messages.
 
-    `chosen` is about the trace messages: by the time that brokers stored them, and by key, for which they have the
-    unique keys and keys of the messages that they tell of. Raises PipelineError.
+    Trace messages are chosen: by the time that brokers stored them, and by key, for which they have the unique keys and
+    keys of the messages that they tell of. Raises PipelineError.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    chosen = chosen or Choice()
-    with (runner or Runner()).run("trace latency", topic=topic, namesrv=namesrv, where=chosen.where) as run:
+    with (runner or Runner()).run("trace latency", topic=topic, namesrv=namesrv, where=where) as run:
+        chosen = choice(since=since, until=until, key=key, where=where)
         given = {**(options or {}), "topics": topic}
         if namesrv is not None:
             given["namesrv"] = namesrv

@@ -13,7 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from kourou.spans import Span
 from kourou.spark.errors import OptionError
+from kourou.spark.pipelines.choosing import span_s
 from kourou.spark.pipelines.report import RunReport
 from kourou.spark.pipelines.running import Runner, explain
 from kourou.spark.pipelines.streams import flow, read_stream, send_stream
@@ -23,15 +25,15 @@ VIEW: Final = "messages"
 
 
 def transform(
-    sql: str,
     topics: str,
     target: str | None,
     *,
+    sql: str,
     checkpoint: str | Path,
     namesrv: str | None = None,
     once: bool = True,
-    every_s: float = 10.0,
-    watermark: str | None = None,
+    every: Span = "10s",
+    watermark: Span | None = None,
     output_mode: str = "append",
     options: Mapping[str, str] | None = None,
     runner: Runner | None = None,
@@ -47,7 +49,7 @@ def transform(
         checkpoint=checkpoint,
         namesrv=namesrv,
         once=once,
-        every_s=every_s,
+        every=every,
         options=options,
         output_mode=output_mode,
         job={"pipeline": JOB, "sql": sql},
@@ -57,7 +59,8 @@ def transform(
 
         messages = read_stream(run, wanted)
         if watermark is not None:
-            messages = messages.withWatermark("store_timestamp", watermark)
+            late = f"{round(span_s(watermark, 'watermark') * 1000)} milliseconds"
+            messages = messages.withWatermark("store_timestamp", late)
         messages.createOrReplaceTempView(VIEW)
         try:
             frame = run.spark.sql(sql)

@@ -1,0 +1,346 @@
+"""`kourou bench`: load, latency and CPU per message of any broker, ours or Apache's.
+
+Without --rate, --concurrency senders each wait for the answer to a message before they send the next: the highest rate.
+With --rate, messages are due at even intervals and a latency counts from the time at which the message was due, so a
+broker that stalls is not excused for the messages that waited meanwhile.
+
+The CPU time of a broker is known when its process runs on this machine: it is found by its port, or given by --pid.
+"""
+
+import os
+import struct
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from kourou.cli.measuring import Histogram, cpu_ns, is_local, listening_pid
+from kourou.cli.profiles import open_client
+from kourou.cli.running import CommandError, JsonOutput, LogLevel, NameServers, run, until_stopped
+from kourou.cli.showing import rounded, show, show_facts, show_json
+from kourou.cli.times import parse_span
+
+if TYPE_CHECKING:
+    from kourou.client import Client, Delivery, Producer
+
+TOPIC = "KOUROU_BENCH"
+GROUP = "KOUROU_BENCH"
+MAGIC = b"KBEN"
+STAMP = struct.Struct(">4s8sq")
+"""Ours, of which run, when it was due: in ns of this machine's monotonic clock."""
+ASSIGNED_SECONDS = 30.0
+FAILURE_KINDS_MAX = 100
+"""Texts of failures that are counted apart."""
+
+
+class Work(StrEnum):
+    """What is measured."""
+
+    SEND = "send"
+    CONSUME = "consume"
+    BOTH = "both"
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What was asked for."""
+
+    topic: str
+    work: Work
+    rate: float | None
+    concurrency: int
+    size: int
+    seconds: float
+    warmup: float
+    queues: int
+    keep: bool
+    pids: Sequence[int]
+
+
+def bench(
+    topic: Annotated[
+        str, typer.Argument(help="The topic; one that does not exist is made, and deleted in the end.")
+    ] = TOPIC,
+    name_servers: NameServers = None,
+    work: Annotated[
+        Work, typer.Option(help="Send, consume what is there, or both with the time from end to end.")
+    ] = Work.BOTH,
+    rate: Annotated[
+        float | None, typer.Option(min=0.1, help="Messages per second (default: as many as it takes).")
+    ] = None,
+    concurrency: Annotated[int, typer.Option(min=1, max=10_000, help="Sends under way at a time.")] = 64,
+    size: Annotated[int, typer.Option(min=STAMP.size, help="Bytes of a body.")] = 1024,
+    duration: Annotated[str, typer.Option("--time", metavar="TIME", help="How long: 10s, 5m.")] = "10s",
+    warmup: Annotated[
+        str | None, typer.Option(metavar="TIME", help="How long before that nothing is counted (2s; to consume: 0s).")
+    ] = None,
+    queues: Annotated[int, typer.Option(min=1, help="Queues of a topic that is made.")] = 8,
+    keep: Annotated[bool, typer.Option("--keep", help="Do not delete a topic that was made.")] = False,
+    pid: Annotated[list[int] | None, typer.Option(help="Process of a broker on this machine; may be repeated.")] = None,
+    as_json: JsonOutput = False,
+    log_level: LogLevel = "error",
+) -> None:
+    """Measure load, latency and CPU per message of a broker."""
+    seconds = parse_span(duration, "--time")
+    warm = parse_span(warmup or ("0s" if work is Work.CONSUME else "2s"), "--warmup")
+    load = Load(topic, work, rate, concurrency, size, seconds, warm, queues, keep, pid or [])
+    run(lambda: until_stopped(_bench(name_servers, load, as_json=as_json)), log_level)
+
+
+async def _bench(name_servers: str | None, load: Load, *, as_json: bool) -> None:
+    from kourou.client import ProducerSettings
+
+    settings = ProducerSettings(compress_from=None, retries=0, in_flight=load.concurrency)
+    async with open_client(name_servers, producer=settings) as mq, _topic(mq, load) as brokers:
+        pids = load.pids or await _pids(brokers)
+        if not as_json:
+            _say_what(load, brokers, pids)
+        found = await _measured(mq, load, pids)
+    _report(found, load, pids, as_json=as_json)
+
+
+@asynccontextmanager
+async def _topic(mq: "Client", load: Load) -> AsyncIterator[list[str]]:
+    """The masters of the topic, which is made if it does not exist."""
+    from kourou.client import NoRouteError
+    from kourou.client.admin.asking import Asking
+    from kourou.protocol.errors import KourouError
+
+    asking = Asking(mq.session)
+    made = False
+    try:
+        brokers = await asking.masters_of(load.topic)
+    except NoRouteError:
+        if load.work is Work.CONSUME:
+            raise
+        await mq.admin.topics.create(load.topic, queues=load.queues)
+        made = True
+        brokers = await _until_routed(asking, load.topic)
+    try:
+        yield brokers
+    finally:
+        if made and not load.keep:
+            with suppress(KourouError):
+                await mq.admin.topics.delete(load.topic)
+        if load.work is not Work.SEND:
+            with suppress(KourouError):
+                await mq.admin.groups.delete(GROUP, with_offsets=True)
+                await mq.admin.topics.delete(f"%RETRY%{GROUP}")
+
+
+async def _until_routed(asking: Any, topic: str) -> list[str]:
+    """Brokers register a new topic at once or, before 5.0, with their next heartbeat. Raises NoRouteError."""
+    import asyncio
+
+    from kourou.client import NoRouteError
+
+    until = time.monotonic() + ASSIGNED_SECONDS
+    while True:
+        try:
+            found: list[str] = await asking.masters_of(topic)
+            return found
+        except NoRouteError:
+            if time.monotonic() > until:
+                raise
+            await asyncio.sleep(0.2)
+
+
+async def _pids(brokers: list[str]) -> list[int]:
+    import asyncio
+
+    found = set()
+    for address in brokers:
+        host, _, port = address.rpartition(":")
+        if is_local(host.strip("[]")) and (pid := await asyncio.to_thread(listening_pid, int(port))) is not None:
+            found.add(pid)
+    return sorted(found - {os.getpid()})
+
+
+# ── Measuring ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(slots=True)
+class Measured:
+    """What happened since a moment."""
+
+    started: float = field(default_factory=time.perf_counter)
+    sent: int = 0
+    consumed: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
+    sending: Histogram = field(default_factory=Histogram)
+    end_to_end: Histogram = field(default_factory=Histogram)
+    client_cpu_ns: int = 0
+    broker_cpu_ns: int = 0
+    seconds: float = 0.0
+    first_ns: int = 0  # when messages were consumed
+    last_ns: int = 0
+
+
+class Bench:
+    """A run: senders and a consumer write into `now`, which is replaced when the warm-up is over."""
+
+    def __init__(self, load: Load) -> None:
+        self.load = load
+        self.now = Measured()
+        self.run_id = os.urandom(8)
+        self._filler = os.urandom(load.size - STAMP.size)
+        self._next_due = 0.0
+
+    async def send(self, producer: "Producer") -> None:
+        """One of the senders, for ever."""
+        from kourou.protocol.errors import KourouError
+
+        pack, filler, topic, run_id = STAMP.pack, self._filler, self.load.topic, self.run_id
+        while True:
+            due_ns = await self._due()
+            try:
+                await producer.send(topic, pack(MAGIC, run_id, due_ns) + filler)
+            except KourouError as error:
+                self._failed(str(error))
+                await _breathe()
+                continue
+            now = self.now
+            now.sent += 1
+            now.sending.add(time.perf_counter_ns() - due_ns)
+
+    def _failed(self, text: str) -> None:
+        failures = self.now.failures
+        failures[text if text in failures or len(failures) < FAILURE_KINDS_MAX else "other failures"] += 1
+
+    async def _due(self) -> int:
+        """When the next message is due; waits for that time, if there is a rate."""
+        import asyncio
+
+        if self.load.rate is None:
+            return time.perf_counter_ns()
+        now = time.perf_counter()
+        due = self._next_due or now
+        self._next_due = due + 1 / self.load.rate
+        if due > now:
+            await asyncio.sleep(due - now)
+        return round(due * 1e9)
+
+    async def consumed(self, messages: "list[Delivery]") -> None:
+        now, time_ns = self.now, time.perf_counter_ns()
+        now.consumed += len(messages)
+        now.first_ns = now.first_ns or time_ns
+        now.last_ns = time_ns
+        for message in messages:
+            body = message.record.body
+            if len(body) >= STAMP.size:
+                magic, run_id, due_ns = STAMP.unpack_from(body)
+                if magic == MAGIC and run_id == self.run_id:
+                    now.end_to_end.add(time_ns - due_ns)
+
+
+async def _breathe() -> None:
+    import asyncio
+
+    await asyncio.sleep(0.05)  # a broker that refuses is not asked in a tight loop
+
+
+async def _measured(mq: "Client", load: Load, pids: Sequence[int]) -> Measured:
+    import asyncio
+
+    bench = Bench(load)
+    _begin(bench.now, pids)
+    async with AsyncExitStack() as stack:
+        if load.work is not Work.SEND:
+            start: Literal["first", "last"] = "first" if load.work is Work.CONSUME else "last"
+            listening = await mq.listen(
+                load.topic, batch_listener=bench.consumed, group=GROUP, start=start, batch_size=32, pull_batch=32
+            )
+            stack.push_async_callback(listening.close)
+            await _until_assigned(listening)
+        senders = []
+        if load.work is not Work.CONSUME:
+            producer = mq.producer()
+            senders = [asyncio.create_task(bench.send(producer)) for _ in range(load.concurrency)]
+            stack.push_async_callback(_ended, senders)
+        with suppress(asyncio.CancelledError):  # stopped early: what was measured is shown
+            if load.warmup or load.work is not Work.CONSUME:
+                await asyncio.sleep(load.warmup)
+                _begin(started := Measured(), pids)
+                bench.now = started
+            await asyncio.sleep(load.seconds)
+        now, bench.now = bench.now, Measured()
+        now.seconds = time.perf_counter() - now.started
+        if load.work is Work.CONSUME and now.last_ns > now.first_ns:
+            now.seconds = (now.last_ns - now.first_ns) / 1e9  # what was there may be consumed before the time is over
+        now.client_cpu_ns += time.process_time_ns()
+        now.broker_cpu_ns += _cpu_of(pids)
+        return now
+
+
+def _begin(measured: Measured, pids: Sequence[int]) -> None:
+    measured.client_cpu_ns, measured.broker_cpu_ns = -time.process_time_ns(), -_cpu_of(pids)
+
+
+async def _until_assigned(listening: Any) -> None:
+    """Until the consumer has queues: what is sent before would not be consumed."""
+    import asyncio
+
+    until = time.monotonic() + ASSIGNED_SECONDS
+    while not listening.consumer.assignment:
+        if time.monotonic() > until:
+            raise CommandError(f"the consumer was given no queue within {ASSIGNED_SECONDS:g} s: are others in {GROUP}?")
+        await asyncio.sleep(0.05)
+
+
+async def _ended(tasks: "list[Any]") -> None:
+    import asyncio
+
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _cpu_of(pids: Sequence[int]) -> int:
+    try:
+        return sum(cpu_ns(pid) for pid in pids)
+    except OSError as error:
+        raise CommandError(f"the CPU time of process {', '.join(map(str, pids))} can't be read: {error}") from None
+
+
+# ── Telling ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _say_what(load: Load, brokers: list[str], pids: Sequence[int]) -> None:
+    how = "as fast as it can" if load.rate is None else f"{load.rate:g} messages/s"
+    cpu = f"process {', '.join(map(str, pids))}" if pids else "not on this machine: no CPU figures (--pid)"
+    show(f"{load.work.value} {load.topic}: {how}, {load.concurrency} at a time, {load.size} bytes, {load.seconds:g} s")
+    show(f"brokers {', '.join(brokers)}: {cpu}", "")
+
+
+def _report(found: Measured, load: Load, pids: Sequence[int], *, as_json: bool) -> None:
+    """Raises CommandError when nothing succeeded."""
+    seconds = max(found.seconds, 1e-9)
+    failed = sum(found.failures.values())
+    messages = max(found.sent, found.consumed)
+    facts: dict[str, object] = {"seconds": found.seconds}
+    if load.work is not Work.CONSUME:
+        facts |= {"sent": found.sent, "failed": failed, "sentPerSecond": found.sent / seconds}
+        facts |= {"sentMBPerSecond": found.sent * load.size / seconds / 1e6, **found.sending.figures("send")}
+    if load.work is not Work.SEND:
+        facts |= {"consumed": found.consumed, "consumedPerSecond": found.consumed / seconds}
+    if load.work is Work.BOTH:
+        facts |= found.end_to_end.figures("endToEnd")
+    if messages:
+        if pids:
+            facts |= {"brokerCpuUsPerMessage": found.broker_cpu_ns / 1000 / messages}
+            facts |= {"brokerCpuPercent": found.broker_cpu_ns / 1e7 / seconds}
+        facts |= {"clientCpuUsPerMessage": found.client_cpu_ns / 1000 / messages}
+    if as_json:
+        about = {"topic": load.topic, "work": load.work.value, "rate": load.rate, "concurrency": load.concurrency}
+        show_json({**about, "size": load.size, **{name: rounded(value) for name, value in facts.items()}})
+    else:
+        show_facts(facts)
+    for text, count in found.failures.most_common(3):
+        show(f"kourou: {count} times: {text}", error=True)
+    if not messages:
+        raise CommandError("nothing was measured: no message was sent or consumed")
