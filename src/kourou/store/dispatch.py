@@ -173,6 +173,7 @@ class Dispatcher:
                     index.put(topic, key, scanner.physical_offset, scanner.stored_ms)
         if scanner.tags_size:
             index.put(topic, _TAGS + scanner.tags, scanner.physical_offset, scanner.stored_ms)
+        index.finish()
 
     def _due_ms(self, scanner: Scanner) -> int:
         """Entries of the schedule topic have the time of their delivery in place of the tags."""

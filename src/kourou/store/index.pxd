@@ -15,10 +15,12 @@ cdef class IndexFile:
     cdef unsigned char[::1] _view
     cdef long long _entries_at
     cdef int _room, _asked
+    cdef readonly bint whole
 
     @cython.locals(number=int, before=int, slot_at=Py_ssize_t, entry_at=Py_ssize_t, seconds="long long")
     cdef int put(self, int hash_, long long physical_offset, long long stored_ms) except -1
     cdef int _put_header(self) except -1
+    cdef int finish(self) except -1
     @cython.locals(
         number=int, before="long long", hash_=int, physical_offset="long long", seconds=int, slot_at=Py_ssize_t
     )
@@ -47,4 +49,6 @@ cdef class Index:
 
     @cython.locals(last=IndexFile, hash_=int)
     cpdef int put(self, bytes topic, bytes key, long long physical_offset, long long stored_ms) except -1
+    @cython.locals(last=IndexFile)
+    cpdef int finish(self) except -1
     cdef IndexFile _next_file(self, long long stored_ms)

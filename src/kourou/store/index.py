@@ -9,8 +9,11 @@ The hash of `topic#key` chooses a slot; from it a chain leads through all entrie
 are numbered from 1 in the order of the log. Keys themselves are not stored: a query may find records of other keys with
 the same hash, which the one who asked must sort out. When a file is full the next one begins.
 
-The header in the file is always up to date, so that another broker can open the file after a kill. Like the queues, the
-index is made from the log, and what is doubtful after a crash is dropped and made again.
+The header in the file is always up to date, so that another broker can open the file after a kill. Its end offset is
+that of the last record, plus one as soon as all keys of that record are entered. Apache's broker never adds one. After
+a start it enters the records from the end offset on, and so the last one again; with one added, it does not.
+
+Like the queues, the index is made from the log, and what is doubtful after a crash is dropped and made again.
 
 Java: IndexFile, IndexHeader, IndexService.
 """
@@ -75,6 +78,7 @@ class IndexFile:
         "path",
         "slot_count",
         "slots_used",
+        "whole",
     )
 
     def __init__(self, disk: Disk, path: Path, slot_count: int, entry_limit: int) -> None:
@@ -91,7 +95,8 @@ class IndexFile:
         self.begin_ms = 0
         self.end_ms = 0
         self.begin_physical = 0
-        self.end_physical = 0
+        self.end_physical = 0  # of the last record that has entries
+        self.whole = False  # all keys of that record are entered
         self.slots_used = 0
         self.count = 1  # the number of the next entry
 
@@ -110,8 +115,19 @@ class IndexFile:
             count,
         ) = entry_layout.header(self._disk.read_at(self.path, 0, HEADER_SIZE), 0)
         self.count = self._asked = min(max(count, 1), self.entry_limit)
+        self._know_last_record()
 
-    def create(self, end_physical: int, end_ms: int) -> None:
+    def _know_last_record(self) -> None:
+        """Tell an end offset of ours, which is one more, from one of Apache's. Either way, the record is complete."""
+        if self.count == 1:
+            return
+        at = self._entries_at + (self.count - 1) * ENTRY_SIZE
+        _, last, _, _ = entry_layout.index_entry(self._disk.read_at(self.path, at, ENTRY_SIZE), 0)
+        if self.end_physical == last + 1:
+            self.end_physical = last
+            self.whole = True
+
+    def create(self, end_physical: int, end_ms: int, whole: bool) -> None:
         """Make the file, which goes on where another one ended. Raises DiskFullError, DiskFailedError."""
         try:
             self._file = self._disk.create(self.path, self.size, reserve=False)
@@ -119,6 +135,7 @@ class IndexFile:
             raise no_room(self.path, self._entries_at, error) from None
         self.begin_ms = self.end_ms = end_ms
         self.begin_physical = self.end_physical = end_physical
+        self.whole = whole
         try:
             self._make_room()
         except BaseException:
@@ -151,8 +168,18 @@ class IndexFile:
             self.slots_used += 1
         self.count = number + 1
         self.end_physical = physical_offset
+        self.whole = False
         self.end_ms = stored_ms
         self._put_header()
+
+    def finish(self) -> None:
+        """All keys of the last record are entered. Raises OSError."""
+        if self.count > 1 and not self.whole:
+            if self._room == 0:
+                self._view = self._map().buffer
+            self._asked = min(self._asked, self.count - 1)
+            self.whole = True
+            self._put_header()
 
     def _put_header(self) -> None:
         entry_layout.put_header(
@@ -161,7 +188,7 @@ class IndexFile:
             self.begin_ms,
             self.end_ms,
             self.begin_physical,
-            self.end_physical,
+            self.end_physical + 1 if self.whole else self.end_physical,
             self.slots_used,
             self.count,
         )
@@ -292,9 +319,10 @@ class IndexFile:
     def _end_with(self, number: int, view: memoryview) -> None:
         """The header's end for this last entry: of its time, only the second is known."""
         if number == 0:
-            self.end_ms, self.end_physical = self.begin_ms, self.begin_physical
+            self.end_ms, self.end_physical, self.whole = self.begin_ms, self.begin_physical, False
             return
         _, self.end_physical, seconds, _ = entry_layout.index_entry(view, self._entries_at + number * ENTRY_SIZE)
+        self.whole = True
         # The first entry of a file may count its seconds from the end of the file before.
         end_ms = self.begin_ms + seconds * 1000 + 999 if number > 1 else self.begin_ms
         self.end_ms = min(end_ms, self.end_ms)
@@ -396,10 +424,13 @@ class Index:
     def put(self, topic: bytes, key: bytes, physical_offset: int, stored_ms: int) -> int:
         """Enter a key of a record: 1, or 0 if the index has later records already.
 
-        All keys of a record are entered before the next record. Raises DiskFullError, DiskFailedError.
+        All keys of a record are entered before the next record; `finish` follows the last of them.
+        Raises DiskFullError, DiskFailedError.
         """
         last = self._last
-        if last is not None and physical_offset < last.end_physical:
+        if last is not None and (
+            physical_offset < last.end_physical or (last.whole and physical_offset == last.end_physical)
+        ):
             return 0
         if last is None or last.count >= last.entry_limit:
             last = self._next_file(stored_ms)
@@ -408,6 +439,14 @@ class Index:
             hash_ = index_hash(f"{topic.decode('utf-8', 'replace')}#{key.decode('utf-8', 'replace')}")
         last.put(hash_, physical_offset, stored_ms)
         return 1
+
+    def finish(self) -> None:
+        """All keys of the last record are entered: it is never entered again, by us or by another broker.
+
+        Raises OSError, if the file was not written to since it was loaded.
+        """
+        if self._last is not None:
+            self._last.finish()
 
     def _next_file(self, stored_ms: int) -> IndexFile:
         """Begin a file. Its name comes after all others, whatever became of the clock."""
@@ -419,7 +458,7 @@ class Index:
         if name <= before:
             name = f"{int(before or 0) + 1:0{_NAME_DIGITS}}"
         file = IndexFile(self._disk, self._folder / name, self._slot_count, self._entry_limit)
-        file.create(self.end_physical, self.end_ms)
+        file.create(self.end_physical, self.end_ms, self._last is not None and self._last.whole)
         self._files.append(file)
         self._last = file
         return file

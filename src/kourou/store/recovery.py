@@ -110,6 +110,8 @@ class Recovery:
         if not len(segments):
             self._start_empty()
             return self.report
+        if self.index is not None and self.clean:
+            self.index.finish()
         if self.hint is not None and self._hint_holds(self.hint):
             self._go_on_after(self.hint)
             return self.report
@@ -133,6 +135,7 @@ class Recovery:
             queue.next_offset = queue.end
         if self.index is not None:
             self.index.truncate(end)
+            self.index.finish()
         self.dispatcher.recovering = False
         self.dispatcher.cover(0)
         return self.report
