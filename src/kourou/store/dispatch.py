@@ -165,15 +165,15 @@ class Dispatcher:
         index = self._index
         if index is None:
             return
+        keys = [key for key in scanner.keys.split(b" ") if key] if scanner.keys_size else []
         if scanner.unique_key_size:
-            index.put(topic, scanner.unique_key, scanner.physical_offset, scanner.stored_ms)
-        if scanner.keys_size:
-            for key in scanner.keys.split(b" "):
-                if key:
-                    index.put(topic, key, scanner.physical_offset, scanner.stored_ms)
+            keys.insert(0, scanner.unique_key)
         if scanner.tags_size:
-            index.put(topic, _TAGS + scanner.tags, scanner.physical_offset, scanner.stored_ms)
-        index.finish()
+            keys.append(_TAGS + scanner.tags)
+        if keys and index.begin(len(keys), scanner.physical_offset, scanner.stored_ms):
+            for key in keys:
+                index.put(topic, key, scanner.physical_offset, scanner.stored_ms)
+            index.finish()
 
     def _due_ms(self, scanner: Scanner) -> int:
         """Entries of the schedule topic have the time of their delivery in place of the tags."""

@@ -21,6 +21,8 @@ cdef class IndexFile:
     cdef int put(self, int hash_, long long physical_offset, long long stored_ms) except -1
     cdef int _put_header(self) except -1
     cdef int finish(self) except -1
+    cdef bint has_place_for(self, Py_ssize_t count)
+    cdef int ensure_room(self, Py_ssize_t count) except -1
     @cython.locals(
         number=int, before="long long", hash_=int, physical_offset="long long", seconds=int, slot_at=Py_ssize_t
     )
@@ -47,6 +49,9 @@ cdef class Index:
     cdef list _files
     cdef IndexFile _last
 
+    @cython.locals(last=IndexFile)
+    cpdef bint begin(self, Py_ssize_t count, long long physical_offset, long long stored_ms) except -1
+    cdef bint _has(self, IndexFile last, long long physical_offset)
     @cython.locals(last=IndexFile, hash_=int)
     cpdef int put(self, bytes topic, bytes key, long long physical_offset, long long stored_ms) except -1
     @cython.locals(last=IndexFile)

@@ -7,7 +7,7 @@
 
 The hash of `topic#key` chooses a slot; from it a chain leads through all entries of that slot, newest first. Entries
 are numbered from 1 in the order of the log. Keys themselves are not stored: a query may find records of other keys with
-the same hash, which the one who asked must sort out. When a file is full the next one begins.
+the same hash, which the one who asked must sort out. When a file has no room for all keys of a record, the next begins.
 
 The header in the file is always up to date, so that another broker can open the file after a kill. Its end offset is
 that of the last record, plus one as soon as all keys of that record are entered. Apache's broker never adds one. After
@@ -145,6 +145,14 @@ class IndexFile:
 
     # ── Entries ───────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def has_place_for(self, count: int) -> bool:
+        return self.count + count <= self.entry_limit
+
+    def ensure_room(self, count: int) -> None:
+        """See to it that the next entries can be put. Raises DiskFullError, DiskFailedError."""
+        if self.count + count > self._room and self._room < self.entry_limit:
+            self._make_room(count)
+
     def put(self, hash_: int, physical_offset: int, stored_ms: int) -> None:
         """Add an entry to a file that is not full. Raises DiskFullError, DiskFailedError: nothing is changed."""
         number = self.count
@@ -193,11 +201,11 @@ class IndexFile:
             self.count,
         )
 
-    def _make_room(self) -> None:
+    def _make_room(self, count: int = 1) -> None:
         """Map the file, and reserve room for header and slots once, and for some entries more."""
         file = self._map()
         at = self._entries_at + self.count * ENTRY_SIZE
-        stop = min(at + _ROOM, self.size)
+        stop = min(at + max(_ROOM, count * ENTRY_SIZE), self.size)
         if self._room == 0:
             reserve(file, 0, self._entries_at)
         reserve(file, at, stop - at)
@@ -236,15 +244,12 @@ class IndexFile:
 
     # ── Cutting ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def recover(self, log_end: int) -> bool:
-        """After a crash: keep, durably, the entries of records before this offset. Is the file full of them?
+    def recover(self, log_end: int) -> None:
+        """After a crash: keep, durably, the entries of records before this offset.
 
-        Those entries were synced. Of a file that is full of them, slots and header were, too. In any other file they
-        may be of a later time and speak of entries that were lost; so they are made from the entries, which have all
-        that is needed. Raises DiskFullError, DiskFailedError, OSError.
+        Those entries were synced. Slots and header may be of a later time and refer to entries that were lost; so they
+        are made from the entries, which have all that is needed. Raises DiskFullError, DiskFailedError, OSError.
         """
-        if self._is_full_before(log_end):
-            return True
         file = self._map()
         slots = memoryview(bytearray(self._entries_at - HEADER_SIZE))
         self._gather(log_end, file.buffer, slots)
@@ -257,13 +262,12 @@ class IndexFile:
         self._put_header()
         file.sync()
         self._asked = self.count
-        return self.count >= self.entry_limit
 
-    def _is_full_before(self, log_end: int) -> bool:
-        """Numbers only grow along the log: the last entry decides."""
-        at = self._entries_at + (self.entry_limit - 1) * ENTRY_SIZE
-        _, physical_offset, _, _ = entry_layout.index_entry(self._disk.read_at(self.path, at, ENTRY_SIZE), 0)
-        return 0 < physical_offset < log_end and self.count >= self.entry_limit
+    def begins_before(self, log_end: int) -> bool:
+        """Is the first entry that of a record before this offset? Raises OSError."""
+        first = self._disk.read_at(self.path, self._entries_at + ENTRY_SIZE, ENTRY_SIZE)
+        hash_, physical_offset, seconds, _ = entry_layout.index_entry(first, 0)
+        return hash_ >= 0 and seconds >= 0 and 0 <= physical_offset < log_end and (hash_ > 0 or physical_offset > 0)
 
     def _gather(self, log_end: int, view: memoryview, slots: memoryview) -> None:
         """Count the entries that hold and are of records before this offset, and find the newest of each slot."""
@@ -421,16 +425,31 @@ class Index:
 
     # ── Dispatch ──────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def begin(self, count: int, physical_offset: int, stored_ms: int) -> bool:
+        """See to it that the next record can be entered with this many keys; False if it was entered before.
+
+        All go into one file: a broker that recovers may have to remove one file and keep the other.
+        Raises DiskFullError, DiskFailedError: nothing of the record is entered, and it can be tried again.
+        """
+        last = self._last
+        if last is not None and physical_offset <= last.end_physical and self._has(last, physical_offset):
+            return False
+        if last is None or (not last.has_place_for(count) and last.count > 1):
+            last = self._next_file(stored_ms)
+        last.ensure_room(count)
+        return True
+
+    def _has(self, last: IndexFile, physical_offset: int) -> bool:
+        return physical_offset < last.end_physical or last.whole
+
     def put(self, topic: bytes, key: bytes, physical_offset: int, stored_ms: int) -> int:
         """Enter a key of a record: 1, or 0 if the index has later records already.
 
-        All keys of a record are entered before the next record; `finish` follows the last of them.
+        All keys of a record are entered before the next record: first `begin`, then these, then `finish`.
         Raises DiskFullError, DiskFailedError.
         """
         last = self._last
-        if last is not None and (
-            physical_offset < last.end_physical or (last.whole and physical_offset == last.end_physical)
-        ):
+        if last is not None and physical_offset <= last.end_physical and self._has(last, physical_offset):
             return 0
         if last is None or last.count >= last.entry_limit:
             last = self._next_file(stored_ms)
@@ -503,21 +522,21 @@ class Index:
     def recover(self, log_end: int, log_start: int) -> None:
         """After a crash: keep, durably, the entries of records before this offset, up to which the index was synced.
 
-        A file that had expired may be there yet, and need not have been synced: it says nothing about later ones.
+        A file that is followed by another one with such entries was synced as a whole, unless it had expired.
         Raises DiskFullError, DiskFailedError, OSError.
         """
         files, self._files = self._files, []
-        for number, file in enumerate(files):
-            full = file.recover(log_end)
-            if file.end_physical < log_start and number + 1 < len(files):
+        last = max((number for number, file in enumerate(files) if file.begins_before(log_end)), default=-1)
+        for file in files[last + 1 :]:
+            file.remove()
+        for file in files[: max(last, 0)]:
+            if file.end_physical < log_start or file.count == 1:
                 file.remove()
-                continue
-            if file.count > 1:
+            else:
                 self._files.append(file)
-            if not full:
-                for other in files[number if file.count == 1 else number + 1 :]:
-                    other.remove()
-                break
+        if last >= 0:
+            files[last].recover(log_end)
+            self._files.append(files[last])
         self._find_last()
 
     def truncate(self, log_end: int) -> int:

@@ -158,9 +158,7 @@ def test_records_that_the_index_has_are_skipped(open_index: Open) -> None:
     assert found(index, "b") == [500]
 
 
-def test_a_finished_record_is_never_entered_again(
-    open_index: Open, disk: Disk, folder: Path
-) -> None:
+def test_a_finished_record_is_never_entered_again(open_index: Open, disk: Disk, folder: Path) -> None:
     """Apache's broker enters, after a start, the records from the header's end on."""
     index = open_index()
     put(index, "a", 500)
