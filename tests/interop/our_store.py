@@ -141,7 +141,9 @@ def check_all_ways(store: Store, queues: dict[tuple[str, int], QueueSeen], keys_
             assert by_id is not None and by_id.properties == message.properties
             for key in message.keys_but(keys_lost):
                 found = store.reader.query(topic, key, 64, message.stored - 1000, message.stored + 1000).records
-                assert [int(decode_record(record).physical_offset) for record in found].count(message.physical) == 1, key
+                assert [int(decode_record(record).physical_offset) for record in found].count(message.physical) == 1, (
+                    key
+                )
         for time_ms in times_to_ask(seen.messages) if seen.messages else ():
             bounds = (Boundary.LOWER, Boundary.UPPER)
             answers = tuple(store.reader.offset_by_time(topic, queue, time_ms, bound) for bound in bounds)

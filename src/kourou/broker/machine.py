@@ -257,6 +257,7 @@ class Broker:
                     self.puts.now_safe(token)
                 if self.store.log.end < end:
                     self._log_was_cut()
+                self.pull.polls.wake(self.store.take_repaired(), now_ms)
             case Saved(name, version, error):
                 self.keeping.saved(name, version, error, now_ms)
             case Answered(token, answer):

@@ -175,6 +175,15 @@ class Dispatcher:
                 index.put(topic, key, scanner.physical_offset, scanner.stored_ms)
             index.finish()
 
+    def has_entry(self, scanner: Scanner) -> bool:
+        """Does the record at which a scanner stands belong into its queue?"""
+        return scanner.sys_flag & _TRANSACTION not in (_PREPARED, _ROLLBACK)
+
+    def tags_code(self, scanner: Scanner) -> int:
+        """What its entry has in place of the tags, but for an extension. For any thread."""
+        scanner.find_keys()
+        return scanner.tags_hash if scanner.topic != _SCHEDULE else self._due_ms(scanner)
+
     def _due_ms(self, scanner: Scanner) -> int:
         """Entries of the schedule topic have the time of their delivery in place of the tags."""
         found = _properties.decode(scanner.message().raw_properties)

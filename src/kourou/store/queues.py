@@ -1,6 +1,6 @@
 """All consume queues of a store, by topic and queue id. A queue is opened when somebody first needs it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from kourou.store.consume_queue import ConsumeQueue
@@ -33,6 +33,8 @@ class Queues:
         self._mapped_max = mapped_max
         self._mapped: dict[ConsumeQueue, None] = {}  # queues with files in memory, those mapped last at the end
         self._given_out: dict[tuple[str, int], int] = {}  # next offsets of queues that were removed
+        self._expected: dict[str, dict[int, int]] = {}  # where queues end that were not opened yet, if that is known
+        self.on_damage: Callable[[ConsumeQueue, int], bool] = lambda _queue, _number: False
         self._created: list[Path] = []  # files that are not safe yet, see `lazy`
         self.log_start = 0  # entries before it point to records that are gone
         self.lazy = False
@@ -96,11 +98,26 @@ class Queues:
         queue = ConsumeQueue(self._disk, path, topic, queue_id, entries, self._was_mapped, on_created)
         try:
             queue.open(self.log_start, log_end)
+            end = self._expected.get(topic, {}).pop(queue_id, None)
+            missing = queue.go_to(end) if end is not None else None
         except OSError as error:
             raise DiskFailedError(f"{path} can't be read: {error}") from None
+        if missing is not None:
+            self.on_damage(queue, missing)
         queue.next_offset = max(queue.next_offset, self._given_out.pop((topic, queue_id), 0))
         self._open.setdefault(topic, {})[queue_id] = queue
         return queue
+
+    def expect(self, ends: dict[str, dict[int, int]]) -> None:
+        """Where the queues ended when the store was closed: one that ends elsewhere is damaged."""
+        self._expected = ends
+
+    def ends(self) -> dict[str, dict[int, int]]:
+        """Where the queues end, by topic and id, as far as that is known."""
+        ends = {topic: dict(queues) for topic, queues in self._expected.items() if queues}
+        for queue in self.opened():
+            ends.setdefault(queue.topic, {})[queue.queue_id] = queue.end
+        return ends
 
     def recover(self, log_end: int) -> None:
         """After a crash: all queues keep the entries of records before this offset. Raises as `ensure`, and OSError."""
@@ -160,6 +177,10 @@ class Queues:
             if queue.is_mapped:
                 queue.touched = False
                 self._mapped[queue] = None
+
+    def place(self, topic: str, queue_id: int) -> tuple[Path, int]:
+        """The folder of a queue, and how many entries a file of it has."""
+        return self._path(topic, queue_id), self._settings.queue_file_entries
 
     # ── Places ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -221,6 +242,7 @@ class Queues:
     def remove(self, topic: str, queue_id: int) -> None:
         """The files of a queue go, which was forgotten before. Raises OSError."""
         self.extensions.remove(topic, queue_id)
+        self._expected.get(topic, {}).pop(queue_id, None)
         queues, on_disk = self._open.get(topic, {}), self._on_disk.get(topic, set())
         if queues or on_disk - {queue_id}:
             self._disk.remove_folder(self._path(topic, queue_id))
@@ -235,6 +257,7 @@ class Queues:
         self._disk.remove_folder(self._folder)
         self.extensions.remove_all()
         self._on_disk.clear()
+        self._expected = {}
 
     def close(self) -> None:
         for queue in self.opened():

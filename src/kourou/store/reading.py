@@ -41,6 +41,10 @@ KEY_HITS_MAX: Final = 64
 WALK_BYTES_MAX: Final = 64 * 1024
 """Bounds of what is looked at to find out whether a record begins at an offset that a client names."""
 
+LIGHT_TOPIC_PREFIX: Final = "%LMQ%"
+"""Queues of such topics have entries for records of other topics."""
+
+_HEAD_SIZE: Final = 28  # of a record, up to its place in its queue
 _ANY_COUNT: Final = 2**31 - 1
 
 
@@ -119,6 +123,8 @@ class Reader:
         self._visible_end = visible_end
         self.limits = limits or ReadLimits()
         self.written_from = 0  # from there on, this process has written the log
+        self.on_damage: Callable[[ConsumeQueue, int], bool] = lambda _queue, _number: False
+        """Is told of a wrong entry of a queue, and says whether it will be repaired: then readers wait for that."""
         self._checker: Scanner | None = None
         self._checked: memoryview | None = None  # the segment that it looks at
 
@@ -207,7 +213,9 @@ class Reader:
             if result.records and self._is_full(result, limits, physical, size, max_count, max_size):
                 break
             if size <= 0:
-                self._stop_at_damage(queue, result)
+                if not self.on_damage(queue, result.next_offset):
+                    log.error("entry %d in queue %d of %s is missing", result.next_offset, queue.queue_id, queue.topic)
+                self._passed_over(result, GetStatus.OFFSET_FOUND_NULL)
                 break
             result.next_offset += 1
             result.behind = log_end - physical
@@ -216,12 +224,20 @@ class Reader:
                 continue
             try:
                 record = self._read(physical, size, trusted) if size != BLANK_SIZE and physical >= log_start else None
+                if record is not None and not self._fits(queue, result.next_offset - 1, record):
+                    record = None
             except OSError as error:
                 log.error("the record at %d can't be read: %s", physical, error)
                 result.next_offset -= 1
                 self._passed_over(result, GetStatus.OFFSET_FOUND_NULL)
                 break
             if record is None:
+                if size != BLANK_SIZE and not self._is_right(queue, result.next_offset - 1, physical, size):
+                    result.next_offset -= 1
+                    if self.on_damage(queue, result.next_offset):
+                        self._passed_over(result, GetStatus.OFFSET_FOUND_NULL)
+                        break
+                    result.next_offset += 1
                 self._passed_over(result, GetStatus.MESSAGE_WAS_REMOVING)
                 continue
             if accepts_record is not None and not accepts_record(record):
@@ -237,16 +253,22 @@ class Reader:
         if not result.records:
             result.status = status
 
+    def _is_right(self, queue: ConsumeQueue, number: int, physical: int, size: int) -> bool:
+        """An entry leads to no record: is it right all the same, and the record gone, or damaged?"""
+        try:
+            if physical < self._log.start:
+                return physical >= 0 and (number == queue.start or queue.entry(number - 1)[0] <= physical)
+            head = self._log.read(physical, _HEAD_SIZE)
+            return int.from_bytes(head[:4]) == size and self._fits(queue, number, head)
+        except (KeyError, OSError):
+            return self._log.segments.holds(physical)  # it can't be read, and nobody can tell
+
     @staticmethod
-    def _stop_at_damage(queue: ConsumeQueue, result: GetResult) -> None:
-        log.error(
-            "entry %d in queue %d of %s is missing: a restart makes it again from the log",
-            result.next_offset,
-            queue.queue_id,
-            queue.topic,
-        )
-        if not result.records:
-            result.status = GetStatus.OFFSET_FOUND_NULL
+    def _fits(queue: ConsumeQueue, number: int, record: memoryview) -> bool:
+        """Does a record say that it has this place? A light queue has entries for records of other queues."""
+        return (
+            int.from_bytes(record[20:28]) == number and int.from_bytes(record[12:16]) == queue.queue_id
+        ) or queue.topic.startswith(LIGHT_TOPIC_PREFIX)
 
     def _read(self, physical: int, size: int, trusted: int) -> memoryview | None:
         """A record; None if it is gone, or does not hold. Raises OSError if it can't be read now."""

@@ -54,6 +54,7 @@ class CleanStop(msgspec.Struct):
     last_record: int  # where the last record begins; -1: there is none
     queues: int  # how many queue folders there are
     index: list[str]  # names of the index files
+    ends: dict[str, dict[int, int]] = {}  # of the queues, by topic and id
 
 
 @dataclass(slots=True)
@@ -194,6 +195,7 @@ class Recovery:
         self.report.hinted = True
         self.report.scanned_from, self.report.log_end = hint.last_record, hint.log_end
         self._cut_log(hint.log_end)
+        self.queues.expect(hint.ends)
         self.dispatcher.go_on_after(hint.last_record, scanner.stored_ms)
         self.log.resume(hint.log_end, scanner.stored_ms)
 

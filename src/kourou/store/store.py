@@ -30,8 +30,9 @@ from kourou.store.dispatch import Dispatcher
 from kourou.store.errors import DiskFailedError, DiskFullError, StoreError
 from kourou.store.flush import FlushClock, Waiters
 from kourou.store.index import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, Index
-from kourou.store.jobs import Job, MendLog, PrepareSegment, RemoveFiles, SupplyPages, SyncLog, SyncQueues
+from kourou.store.jobs import Job, MendLog, PrepareSegment, RemoveFiles, Slice, SupplyPages, SyncLog, SyncQueues
 from kourou.store.metadata import Kind, MetadataFile
+from kourou.store.queue_repair import QueueRepairs, SearchLog
 from kourou.store.queues import Queues
 from kourou.store.reading import Reader
 from kourou.store.recovery import CleanStop, Recovery, RecoveryReport, read_clean_stop
@@ -111,6 +112,10 @@ class Store:
             sealed=settings.record_crc,
             extend=self.queues.extensions.extend if settings.queue_ext_enabled else None,
         )
+        self._repairs = QueueRepairs(
+            disk, self.queues, self._dispatcher, paths.commit_log, settings.commit_log_file_size
+        )
+        self.reader.on_damage = self.queues.on_damage = self._repairs.found
         self._appender = Appender(self.log, self.queues.ensure, record_crc=settings.record_crc)
         self.dispatched = 0  # readers see what is before it
         self.confirm: int | None = None  # no reader sees beyond, whatever is safe here; None: no such limit
@@ -239,6 +244,7 @@ class Store:
             last_record=self._dispatcher.last_record,
             queues=self.queues.count_on_disk(),
             index=[] if self.index is None else self.index.names,
+            ends=self.queues.ends(),
         )
         self._disk.replace(self._paths.clean_stop, msgspec.json.encode(stop))
 
@@ -307,6 +313,10 @@ class Store:
         """
         return self._dispatcher.take_fresh()
 
+    def take_repaired(self) -> list[tuple[str, int]]:
+        """Queues whose damaged entries were made again since this was last asked: who polls them may look again."""
+        return self._repairs.take_repaired()
+
     # ── Safety ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
@@ -340,6 +350,9 @@ class Store:
         pages = self._pages_ahead()
         if pages is not None:
             due.append(pages)
+        repair = self._repairs.next_job(commit_log.start, self.dispatched, now_ms)
+        if repair is not None:
+            due.append(repair)
         dirty = commit_log.end - commit_log.flushed
         if commit_log.failed is not None:
             if self._log_job is None and self._mend_job is None and now_ms >= self._mend_after_ms:
@@ -400,15 +413,17 @@ class Store:
             case RemoveFiles() if job is self._removal:
                 self._removal = None
                 self._cleaner.removed(job)
-            case SyncLog() | MendLog() | SyncQueues() | RemoveFiles():
+            case SearchLog() if job is self._repairs.job:
+                self._repairs.finished(job, now_ms)
+            case SyncLog() | MendLog() | SyncQueues() | RemoveFiles() | Slice():
                 pass
             case _:
                 assert_never(job)
         return []
 
-    def _under_way(self) -> list[SyncLog | MendLog | SyncQueues | RemoveFiles]:
+    def _under_way(self) -> list[SyncLog | MendLog | SyncQueues | RemoveFiles | Slice]:
         """The jobs that were given out and not taken back; the log knows of another one."""
-        jobs = (self._log_job, self._mend_job, self._queue_job, self._removal)
+        jobs = (self._log_job, self._mend_job, self._queue_job, self._removal, self._repairs.job)
         return [job for job in jobs if job is not None]
 
     def _settle(self, now_ms: int) -> list[Hashable]:

@@ -27,11 +27,9 @@ from kourou.store.dispatch import SCHEDULE_TOPIC
 from kourou.store.errors import BadStoreError
 from kourou.store.metadata import MetadataFile
 from kourou.store.offline import IndexView, QueueFiles, StoreFiles
+from kourou.store.reading import LIGHT_TOPIC_PREFIX
 from kourou.store.verify_index import IndexCheck
 from kourou.store.verify_log import LogCheck, QueueCheck
-
-LIGHT_TOPIC_PREFIX: Final = "%LMQ%"
-"""Queues of such topics have entries for records of other topics."""
 
 _EXT_ADDRESS_MAX: Final = -(2**31) - 1  # a code of tags below that is the address of an extension unit
 _KINDS: Final = (

@@ -375,6 +375,7 @@ def test_blanks_are_passed_over(store: Store) -> None:
     """What a queue has in place of messages that the log lost, and before its first one."""
     send(store, *numbered(2))
     queue = store.queues.ensure("orders", 0)
+    queue.next_offset = 5
     places = [entry.physical_offset for entry in store.append([message(b"5.")], NOW)]
     queue.put(places[0], store.log.end - places[0], 0, 5)
     # Their impossible size ends a read that has found something.
