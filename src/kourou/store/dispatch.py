@@ -165,15 +165,30 @@ class Dispatcher:
         index = self._index
         if index is None:
             return
+        keys = self._keys(scanner)
+        if keys and index.begin(len(keys), scanner.physical_offset, scanner.stored_ms):
+            for key in keys:
+                index.put(topic, key, scanner.physical_offset, scanner.stored_ms)
+            index.finish()
+
+    def _keys(self, scanner: Scanner) -> list[bytes]:
         keys = [key for key in scanner.keys.split(b" ") if key] if scanner.keys_size else []
         if scanner.unique_key_size:
             keys.insert(0, scanner.unique_key)
         if scanner.tags_size:
             keys.append(_TAGS + scanner.tags)
-        if keys and index.begin(len(keys), scanner.physical_offset, scanner.stored_ms):
-            for key in keys:
-                index.put(topic, key, scanner.physical_offset, scanner.stored_ms)
-            index.finish()
+        return keys
+
+    def keys_of(self, scanner: Scanner) -> list[bytes]:
+        """The keys that the index has of a record. For any thread."""
+        if scanner.sys_flag & _TRANSACTION == _ROLLBACK:
+            return []
+        scanner.find_keys()
+        return self._keys(scanner)
+
+    def use_index(self, index: Index | None) -> None:
+        """From now on keys go there, or nowhere."""
+        self._index = index
 
     def has_entry(self, scanner: Scanner) -> bool:
         """Does the record at which a scanner stands belong into its queue?"""

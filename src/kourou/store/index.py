@@ -27,7 +27,7 @@ from kourou.store import entry_layout
 from kourou.store.commit_log import no_room
 from kourou.store.disk import Disk, File
 from kourou.store.errors import BadStoreError
-from kourou.store.sparse import reserve, zero_tail
+from kourou.store.sparse import is_zero, reserve, zero_tail
 
 HEADER_SIZE: Final = entry_layout.HEADER_SIZE
 SLOT_SIZE: Final = 4
@@ -67,6 +67,7 @@ class IndexFile:
         "_disk",
         "_entries_at",
         "_file",
+        "_last_entry",
         "_room",
         "_view",
         "begin_ms",
@@ -99,6 +100,7 @@ class IndexFile:
         self.whole = False  # all keys of that record are entered
         self.slots_used = 0
         self.count = 1  # the number of the next entry
+        self._last_entry = 0  # the offset of the last one, when the file was loaded
 
     @property
     def size(self) -> int:
@@ -117,12 +119,19 @@ class IndexFile:
         self.count = self._asked = min(max(count, 1), self.entry_limit)
         self._know_last_record()
 
+    def header_is_wrong(self) -> bool:
+        """After a clean stop: does the header not fit the entries? Raises OSError."""
+        if self.count == 1:
+            return not is_zero(self._disk, self.path, HEADER_SIZE, self.size)
+        return not (0 <= self.begin_ms <= self.end_ms and self.begin_physical <= self.end_physical == self._last_entry)
+
     def _know_last_record(self) -> None:
         """Tell an end offset of ours, which is one more, from one of Apache's. Either way, the record is complete."""
         if self.count == 1:
             return
         at = self._entries_at + (self.count - 1) * ENTRY_SIZE
         _, last, _, _ = entry_layout.index_entry(self._disk.read_at(self.path, at, ENTRY_SIZE), 0)
+        self._last_entry = last
         if self.end_physical == last + 1:
             self.end_physical = last
             self.whole = True
@@ -377,7 +386,7 @@ _NOTHING: Final = memoryview(bytearray(0))
 class Index:
     """All files of the index, oldest first. `load` before anything else."""
 
-    __slots__ = ("_disk", "_entry_limit", "_file_time", "_files", "_folder", "_last", "_slot_count")
+    __slots__ = ("_disk", "_entry_limit", "_file_time", "_files", "_folder", "_last", "_slot_count", "damaged")
 
     def __init__(
         self, disk: Disk, folder: Path, slot_count: int, entry_limit: int, file_time: Callable[[int], str]
@@ -390,6 +399,7 @@ class Index:
         self._file_time = file_time
         self._files: list[IndexFile] = []
         self._last: IndexFile | None = None
+        self.damaged: Path | None = None  # the first file with a wrong header, after `load`
 
     def load(self, crashed: bool = False) -> None:
         """Find the files. After a crash their headers mean little: `recover` follows. Raises BadStoreError, OSError."""
@@ -399,8 +409,12 @@ class Index:
             file = self._sized(path, size)
             if size:
                 file.load()
-            if size == 0 or (file.count == 1 and not crashed):
+            wrong = size > 0 and not crashed and file.header_is_wrong()
+            if size == 0 or (file.count == 1 and not crashed and not wrong):
                 file.remove()  # made, and never used
+            elif wrong and size == file.size and file.slot_count == self._slot_count:
+                self._files.append(file)
+                self.damaged = self.damaged or path
             elif size == file.size and (file.slot_count == self._slot_count or file.fits()):
                 self._files.append(file)
             else:
@@ -498,6 +512,23 @@ class Index:
                 break
         return Hits(found, self.end_ms, self.end_physical)
 
+    def paths(self) -> list[Path]:
+        return [file.path for file in self._files]
+
+    def file_at(self, path: Path) -> IndexFile | None:
+        """The file with this path, if it is still there."""
+        return next((file for file in self._files if file.path == path), None)
+
+    def drop_from(self, path: Path) -> list[Path]:
+        """This file and those after it are no part of this any more. Removing them is left to the caller."""
+        kept = [file for file in self._files if file.path < path]
+        dropped = [file for file in self._files if file.path >= path]
+        for file in dropped:
+            file.close()
+        self._files = kept
+        self._find_last()
+        return [file.path for file in dropped]
+
     @property
     def names(self) -> list[str]:
         """The names of the files."""
@@ -586,3 +617,22 @@ class Index:
             file.close()
         self._files = []
         self._last = None
+
+
+def check_entries(data: bytes, first: int, newest: memoryview, last_physical: int, log_end: int) -> tuple[int, int]:
+    """How many of these entries are right, from the first one on, and the log offset of the last one that is.
+
+    `first` is the number of the first one. `newest` has the newest entry of each slot, and is kept up to date.
+    """
+    slot_count = len(newest)
+    count = len(data) // _ENTRY
+    for place in range(count):
+        hash_, physical_offset, seconds, before = entry_layout.index_entry(data, place * _ENTRY)
+        if hash_ < 0 or seconds < 0 or physical_offset < last_physical or physical_offset >= log_end:
+            return place, last_physical
+        slot = hash_ % slot_count
+        if before != newest[slot]:
+            return place, last_physical
+        newest[slot] = first + place
+        last_physical = physical_offset
+    return count, last_physical

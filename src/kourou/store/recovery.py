@@ -111,11 +111,14 @@ class Recovery:
         if not len(segments):
             self._start_empty()
             return self.report
-        if self.index is not None and self.clean:
+        if self.index is not None and self.clean and self.index.damaged is None:
             self.index.finish()
         if self.hint is not None and self._hint_holds(self.hint):
             self._go_on_after(self.hint)
             return self.report
+        if self.index is not None and self._index_is_damaged(self.index):
+            log.warning("the index is damaged: it is made again from the log")
+            self.index.remove_all()
         self.dispatcher.recovering = True
         self.dispatcher.whole_until_ms = self.checkpoint.physical_ms if not self.clean else ALWAYS
         self.dispatcher.whole_until = self.checkpoint.safe_physical
@@ -265,6 +268,12 @@ class Recovery:
         # Somebody has removed the folder of a queue since our clean stop. The hint is there until a start is complete.
         hint = self.hint
         return hint is not None and (not self.clean or self._hint_is_ours(hint)) and hint.queues > self.queues.count()
+
+    def _index_is_damaged(self, index: Index) -> bool:
+        """After a clean stop: has a file a wrong header, or is one missing?"""
+        hint = self.hint
+        is_ours = hint is not None and self._hint_is_ours(hint)
+        return index.damaged is not None or (hint is not None and is_ours and not {*hint.index} <= {*index.names})
 
     def _newest_dispatched(self) -> int:
         """The segment with the newest record that the queues have."""

@@ -30,6 +30,7 @@ from kourou.store.dispatch import Dispatcher
 from kourou.store.errors import DiskFailedError, DiskFullError, StoreError
 from kourou.store.flush import FlushClock, Waiters
 from kourou.store.index import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, Index
+from kourou.store.index_repair import IndexRepair
 from kourou.store.jobs import Job, MendLog, PrepareSegment, RemoveFiles, Slice, SupplyPages, SyncLog, SyncQueues
 from kourou.store.metadata import Kind, MetadataFile
 from kourou.store.queue_repair import QueueRepairs, SearchLog
@@ -116,6 +117,9 @@ class Store:
             disk, self.queues, self._dispatcher, paths.commit_log, settings.commit_log_file_size
         )
         self.reader.on_damage = self.queues.on_damage = self._repairs.found
+        self._index_repair = IndexRepair(
+            disk, self.index, self._dispatcher, paths.commit_log, settings.commit_log_file_size
+        )
         self._appender = Appender(self.log, self.queues.ensure, record_crc=settings.record_crc)
         self.dispatched = 0  # readers see what is before it
         self.confirm: int | None = None  # no reader sees beyond, whatever is safe here; None: no such limit
@@ -199,6 +203,7 @@ class Store:
         self.dispatched = self._dirty_since = self.reader.written_from = self.log.end
         self._dispatcher.take_fresh()  # nobody has seen these queues in another state
         self.queues.lazy = True
+        self._index_repair.start()
         log.info("%s", self.report)
         for damage in self.report.damage:
             log.error("damaged: %s", damage)
@@ -219,7 +224,7 @@ class Store:
                 mend.run()
                 self._log_mended(mend, now_ms)
             self.flush(now_ms)
-            if not self._queues_doubtful:
+            if not self._queues_doubtful and not self._index_repair.behind:
                 self._write_clean_stop()
                 self._disk.remove(self._paths.abort)
                 self._disk.sync_folder(self._paths.root)
@@ -351,8 +356,10 @@ class Store:
         if pages is not None:
             due.append(pages)
         repair = self._repairs.next_job(commit_log.start, self.dispatched, now_ms)
-        if repair is not None:
-            due.append(repair)
+        index_repair = self._index_repair.next_job(
+            commit_log.start, self.dispatched, now_ms, self._paths.checkpoint, syncing=self._queue_job is not None
+        )
+        due += [job for job in (repair, index_repair) if job is not None]
         dirty = commit_log.end - commit_log.flushed
         if commit_log.failed is not None:
             if self._log_job is None and self._mend_job is None and now_ms >= self._mend_after_ms:
@@ -415,6 +422,8 @@ class Store:
                 self._cleaner.removed(job)
             case SearchLog() if job is self._repairs.job:
                 self._repairs.finished(job, now_ms)
+            case Slice() if job is self._index_repair.job:
+                self._index_repair.finished(job, self.dispatched, now_ms)
             case SyncLog() | MendLog() | SyncQueues() | RemoveFiles() | Slice():
                 pass
             case _:
@@ -423,7 +432,8 @@ class Store:
 
     def _under_way(self) -> list[SyncLog | MendLog | SyncQueues | RemoveFiles | Slice]:
         """The jobs that were given out and not taken back; the log knows of another one."""
-        jobs = (self._log_job, self._mend_job, self._queue_job, self._removal, self._repairs.job)
+        repairs = (self._repairs.job, self._index_repair.job)
+        jobs = (self._log_job, self._mend_job, self._queue_job, self._removal, *repairs)
         return [job for job in jobs if job is not None]
 
     def _settle(self, now_ms: int) -> list[Hashable]:
@@ -495,8 +505,13 @@ class Store:
         if self.index is not None:
             files += self.index.dirty_files()
         self._dirty_since = min(self.dispatched, self.log.flushed)
-        stored_ms = min(self._dispatcher.stored_ms, self.log.flushed_ms)
-        checkpoint = Checkpoint(
+        checkpoint = self._checkpoint().encode()
+        return SyncQueues(self._disk, files, self.queues.take_created(), self._paths.checkpoint, checkpoint)
+
+    def _checkpoint(self) -> Checkpoint:
+        """One that is true when queues and index are synced."""
+        stored_ms = self._index_repair.limit_ms(min(self._dispatcher.stored_ms, self.log.flushed_ms))
+        return Checkpoint(
             physical_ms=self.log.flushed_ms,
             logical_ms=stored_ms,
             index_ms=stored_ms if self.index is not None else 0,
@@ -505,7 +520,6 @@ class Store:
             logical_physical=min(self.dispatched, self.log.flushed),
             safe_physical=self.log.flushed,
         )
-        return SyncQueues(self._disk, files, self.queues.take_created(), self._paths.checkpoint, checkpoint.encode())
 
     def _queues_synced(self, job: SyncQueues, now_ms: int) -> None:
         if job.synced:
