@@ -573,6 +573,26 @@ def test_a_broken_file_with_a_good_backup_is_still_a_problem(root: Path) -> None
     assert problems[0].startswith("config/topics.json None: ")
 
 
+def test_a_broken_backup_is_a_problem(root: Path) -> None:
+    (root / "config").mkdir()
+    (root / "config" / "topics.json").write_text('{"topicConfigTable":{"orders":{},"payments":{}}}')
+    (root / "config" / "topics.json.bak").write_text('{"topicConfigTable":{')
+    _, problems = verified(root)
+    assert len(problems) == 1
+    assert problems[0].startswith("config/topics.json.bak None: ")
+
+
+def test_offsets_that_no_queue_has(root: Path) -> None:
+    (root / "config").mkdir()
+    (root / "config" / "consumerOffset.json").write_text(
+        '{"offsetTable":{"orders@good":{0:3,1:-1},"orders@far":{0:99999},"gone@far":{0:7},"orders@wrong":{0:-7}}}'
+    )
+    report, problems = verified(root)
+    assert problems == ["config/consumerOffset.json None: orders@wrong: offset -7 in queue 0 makes no sense"]
+    assert "orders@far: offset 99999 in queue 0, which ends at" in notes(report)
+    assert "gone@far" not in notes(report)
+
+
 def test_store_times_that_go_back_are_noted(tmp_path: Path) -> None:
     root = tmp_path / "store"
     (root / "commitlog").mkdir(parents=True)
