@@ -65,6 +65,7 @@ from kourou.protocol.command import Command
 from kourou.protocol.errors import ProtocolError
 from kourou.store import metadata
 from kourou.store.errors import StoreError
+from kourou.store.jobs import Slice
 from kourou.store.settings import FlushMode
 from kourou.store.store import Store
 
@@ -208,7 +209,7 @@ class Broker:
         """What follows from these events, in order."""
         if self.lane is not None:
             self.lane.tables_may_change()
-        ticked = False
+        ticked = sliced = False
         for event in events:
             if type(event) is Requests:
                 peer = event.peer
@@ -216,6 +217,7 @@ class Broker:
                     self._ask(Asked(peer, command, now_ms))
             else:
                 ticked |= type(event) is Tick
+                sliced |= type(event) is Done and isinstance(event.job, Slice)  # the next one need not wait for a tick
                 self._happen(event, now_ms)
         if ticked:
             self.delays.deliver(now_ms)
@@ -225,7 +227,7 @@ class Broker:
             self._do_chores(now_ms)
         self.keeping.step(now_ms)
         self.registration.step(now_ms)
-        if ticked or self._is_sync:
+        if ticked or sliced or self._is_sync:
             for job in self.store.jobs(now_ms):
                 self.outbox.put(Run(job))
         return self.outbox.take()

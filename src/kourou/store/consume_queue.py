@@ -451,16 +451,22 @@ class ConsumeQueue:
         self._ends_at(end, _Entries(self._disk, segments))
         self.release()  # many queues may be cut, one after the other
 
-    def patch(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> None:
-        """Write an entry of this queue again. Raises OSError."""
-        if not self.first <= queue_offset < self.end:
-            return
-        position = queue_offset * ENTRY_SIZE
-        file, at = self._file(position), position % (self._file_entries * ENTRY_SIZE)
-        if entry_layout.entry(file.buffer, at) != (physical_offset, size, tags_code):
-            reserve(file, at, ENTRY_SIZE)  # it may have become a hole of the file
-            entry_layout.put_entry(file.buffer, at, physical_offset, size, tags_code)
-            self._clean = min(self._clean, queue_offset)
+    def patch(self, patches: "list[tuple[int, int, int, int]]") -> None:
+        """Write entries of this queue again: number, physical offset, size, code of the tags. Raises OSError."""
+        file_size = self._file_entries * ENTRY_SIZE
+        by_file: dict[int, list[tuple[int, int, int, int]]] = {}
+        for patch in patches:
+            if self.first <= patch[0] < self.end:
+                by_file.setdefault(patch[0] // self._file_entries, []).append(patch)
+        for number, some in by_file.items():
+            file = self._file(number * file_size)
+            low, high = min(some)[0], max(some)[0] + 1
+            # They may have become a hole of the file.
+            reserve(file, low * ENTRY_SIZE % file_size, (high - low) * ENTRY_SIZE)
+            for queue_offset, physical_offset, size, tags_code in some:
+                at = queue_offset * ENTRY_SIZE % file_size
+                entry_layout.put_entry(file.buffer, at, physical_offset, size, tags_code)
+            self._clean = min(self._clean, low)
 
     def refresh(self) -> None:
         """Entries were written again: where the queue begins, and where its last record ends. Raises OSError."""

@@ -31,9 +31,9 @@ log = logging.getLogger(__name__)
 
 SLICE_BYTES: Final = 16 * 1024 * 1024
 """Of the index or of the log, for one job."""
-RECORDS_MAX: Final = 1_000
+RECORDS_MAX: Final = 200
 """Records whose keys one job brings: the owner enters them in one go."""
-CATCH_UP_BYTES: Final = 512 * 1024
+CATCH_UP_BYTES: Final = 64 * 1024
 """Of what came meanwhile: the owner reads it at once, or there would always be something."""
 RETRY_MS: Final = 1_000
 

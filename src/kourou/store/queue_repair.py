@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 SLICE_BYTES: Final = 16 * 1024 * 1024
 """Of the log, for one job."""
-ENTRIES_MAX: Final = 4_000
+ENTRIES_MAX: Final = 1_000
 """Entries that one job brings: the owner writes them in one go."""
 STRETCH_MAX: Final = 1_000_000
 """Entries that are repaired together. More damage than that is repaired when a reader comes to it."""
@@ -207,8 +207,7 @@ class QueueRepairs:
         try:
             if job.error is not None:
                 raise job.error
-            for patch in job.found:
-                damage.queue.patch(*patch)
+            damage.queue.patch(job.found)
             if job.complete:
                 damage.queue.refresh()
         except OSError as error:
