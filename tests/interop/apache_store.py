@@ -56,7 +56,7 @@ class StoreClient:
         return QueueSeen(answer["min"], answer["max"], messages)
 
     def check_all_ways(self, queues: dict[tuple[str, int], QueueSeen], keys_lost: list[range]) -> None:
-        """Every message is found by its id, its unique key, its keys and its time."""
+        """Every message is found by its id, its time, and once by its unique key and each of its keys."""
         for (topic, queue), seen in queues.items():
             for message in seen.messages:
                 self._find(message, keys_lost)
@@ -73,8 +73,8 @@ class StoreClient:
         assert "error" not in found, (found, message)
         assert found["id"] == message.physical, message.name
         assert len(found["keys"]) == len(keys)
-        for offsets in found["keys"]:
-            assert message.physical in offsets, message.name
+        for key, offsets in zip(keys, found["keys"], strict=True):
+            assert offsets.count(message.physical) == 1, (message.name, key, offsets)
 
     # ── Writing ───────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -1,7 +1,8 @@
 """What becomes of a store whose files rot, or are removed: all that is intact stays, and nothing else is shown.
 
 A life is lived and ends; then something happens to its files while nobody looks; then it is opened, perhaps with a
-crash or two amid that.
+crash or two amid that. Images of a power cut are taken during the life, where they must be as the model says, and while
+the damaged files are opened, where all that is intact must be there.
 """
 
 from collections.abc import Iterator
@@ -28,10 +29,10 @@ INDEX = ROOT / "index"
 class RottenRun(Run):
     """A life, and what came after it."""
 
-    images: int = 0
     rotten: set[int] = field(default_factory=set)  # offsets of the log where something is wrong
     safe_ms: int = 0  # records stored before it were safe
     trusting: bool = False  # a clean stop is taken for one, and not everything looked at
+    whole: bool | None = None  # after the damage: is all that the model knows still there?
 
     def run(self) -> None:
         self.observe()
@@ -43,6 +44,8 @@ class RottenRun(Run):
             (self.rot_in_log, self.rot_in_log, self.rot_elsewhere, self.lose_sector, self.lose_derived, self.lose_small)
         )
         happening()
+        self.whole = not self.rotten and not any(" of /store/" in line for line in self.trace[-1:])
+        self.observe()
         self.look()
 
     def stop(self) -> None:
@@ -108,18 +111,28 @@ class RottenRun(Run):
     # ── What is left ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def look(self) -> None:
-        whole = not self.rotten and not any(" of /store/" in line for line in self.trace[-1:])
-        store = self.open_after_crashes(self.disk)
-        if store is None:
+        store = self.open_after_crashes(self.disk, Random(f"rot {self.seed}"))
+        if store is not None:
+            self.note(f"{store.report}")
+            with self.disk.at_rest():
+                self.check_damaged(store)
+
+    def check_image(self, disk: SimulatedDisk, random: Random) -> None:
+        if self.whole is None:
+            Run.check_image(self, disk, random)
             return
-        self.note(f"{store.report}")
-        if whole:
+        self.checked += 1
+        store = self.open_after_crashes(disk, random)
+        if store is not None:
+            self.check_damaged(store)
+
+    def check_damaged(self, store: Store) -> None:
+        if self.whole:
             check(store, self.model, self.model.safe)
         else:
             self.check_rest(store)
 
-    def open_after_crashes(self, disk: SimulatedDisk) -> Store | None:
-        random = Random(f"rot {self.seed}")
+    def open_after_crashes(self, disk: SimulatedDisk, random: Random) -> Store | None:
         for _ in range(random.choice((0, 0, 1, 2))):
             disk.crash_at, disk.crash_after = disk.calls + random.randint(1, 12), random.random() < 0.5
             with suppress(SimulatedCrash, BadStoreError):

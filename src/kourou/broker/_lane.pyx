@@ -1249,8 +1249,8 @@ cdef class FastLane:
                 return -1  # the tags are in the queue's extension
             if pull.all_tags or pull.wants(code):
                 record = self._record(physical, size)
-                if record == NULL:
-                    return -1
+                if record == NULL or not _fits(queue, offset - 1, record, size):
+                    return -1  # the record, or the entry, is damaged
                 self._add_piece(record, size)
                 total += size
             p += 20
@@ -1387,6 +1387,15 @@ cdef bint _numbers(
         and _maybe_int32(request, L_TIMES, &ignored)
         and _maybe_bool(request, K_UNIT) >= 0
     )
+
+
+cdef inline bint _fits(ConsumeQueue queue, long long number, const uint8_t* record, int32_t size) noexcept:
+    """Does a record say that it has this place in a queue?"""
+    cdef int64_t place
+    if size < 28:
+        return False
+    place = (<int64_t>int32_at(record + 20) << 32) | int32_at(record + 24)
+    return place == number and <int32_t>int32_at(record + 12) == queue.queue_id
 
 
 cdef inline int _crc(const uint8_t* body, Py_ssize_t size) noexcept nogil:

@@ -66,6 +66,7 @@ from kourou.protocol.errors import ProtocolError
 from kourou.store import metadata
 from kourou.store.backoff import Backoff
 from kourou.store.errors import StoreError
+from kourou.store.jobs import Slice
 from kourou.store.settings import FlushMode
 from kourou.store.store import Store
 
@@ -226,7 +227,7 @@ class Broker:
         """What follows from these events, in order."""
         if self.lane is not None:
             self.lane.tables_may_change()
-        ticked = False
+        ticked = sliced = False
         wall_ms = self.store.clock.at(now_ms)
         for event in events:
             if type(event) is Requests:
@@ -235,6 +236,7 @@ class Broker:
                     self._ask(Asked(peer, command, now_ms, wall_ms))
             else:
                 ticked |= type(event) is Tick
+                sliced |= type(event) is Done and isinstance(event.job, Slice)  # the next one need not wait for a tick
                 try:
                     self._happen(event, now_ms)
                 except Exception as error:
@@ -248,7 +250,7 @@ class Broker:
                 self._do(chore, now_ms)
         self._do(self.keeping.step, now_ms)
         self._do(self.registration.step, now_ms)
-        if ticked or self._is_sync:
+        if ticked or sliced or self._is_sync:
             self._do(self._hand_out_jobs, now_ms)
         return self.outbox.take()
 
@@ -301,6 +303,7 @@ class Broker:
                     self.puts.now_safe(token)
                 if self.store.log.end < end:
                     self._log_was_cut()
+                self.pull.polls.wake(self.store.take_repaired(), now_ms)
             case Saved(name, version, error):
                 self.keeping.saved(name, version, error, now_ms)
             case Answered(token, answer):

@@ -9,7 +9,8 @@ from pathlib import Path
 def write_safely(path: Path, content: str | bytes) -> None:
     """Replace a file: written aside, synced, renamed, and the folder synced. The previous one stays as `.bak`.
 
-    Owner and permissions stay as they were. Raises OSError; the file is then as it was.
+    Owner and permissions stay as they were; only the owner can read a new file. Raises OSError; the file is then as it
+    was.
     """
     data = content.encode() if isinstance(content, str) else content
     path = path.resolve()
@@ -46,7 +47,7 @@ def make_folder(folder: Path) -> None:
     """A folder that is there after a crash, too, with those above it. Raises OSError."""
     if not folder.is_dir():
         make_folder(folder.parent)
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(0o700, exist_ok=True)
         sync_folder(folder.parent)
 
 
@@ -62,9 +63,13 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
 def _write_synced(path: Path, data: bytes, like: os.stat_result | None) -> None:
     """`like`: whose owner and permissions the file gets."""
-    with open(path, "wb") as file:
+    with open(path, "wb", opener=_open_private) as file:
         if like is not None:
             os.fchmod(file.fileno(), like.st_mode & 0o7777)
             with suppress(PermissionError):  # only root gives files away

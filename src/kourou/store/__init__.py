@@ -9,6 +9,8 @@
     dispatch.py       commit log -> consume queues and index
     flush.py          when what is written becomes safe
     recovery.py       what is true after a stop or a crash
+    queue_repair.py   damaged queue entries are made again from the log, while the store is open
+    index_repair.py   the same for the index; log_walk.py reads the log for both
     truncation.py     back to an earlier end, for replicas
     retention.py      which files may go, and when
     metadata.py       topics, groups and offsets on disk

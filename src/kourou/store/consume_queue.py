@@ -208,6 +208,11 @@ class ConsumeQueue:
         return _first(low, self.end, lambda n: entries.is_alive(n, log_start))
 
     @property
+    def first(self) -> int:
+        """The first entry that there is room for."""
+        return self._files().start // ENTRY_SIZE
+
+    @property
     def is_open(self) -> bool:
         return self._segments is not None
 
@@ -446,6 +451,49 @@ class ConsumeQueue:
         self._ends_at(end, _Entries(self._disk, segments))
         self.release()  # many queues may be cut, one after the other
 
+    def patch(self, patches: "list[tuple[int, int, int, int]]") -> None:
+        """Write entries of this queue again: number, physical offset, size, code of the tags. Raises OSError."""
+        file_size = self._file_entries * ENTRY_SIZE
+        by_file: dict[int, list[tuple[int, int, int, int]]] = {}
+        for patch in patches:
+            if self.first <= patch[0] < self.end:
+                by_file.setdefault(patch[0] // self._file_entries, []).append(patch)
+        for number, some in by_file.items():
+            file = self._file(number * file_size)
+            low, high = min(some)[0], max(some)[0] + 1
+            # They may have become a hole of the file.
+            reserve(file, low * ENTRY_SIZE % file_size, (high - low) * ENTRY_SIZE)
+            for queue_offset, physical_offset, size, tags_code in some:
+                at = queue_offset * ENTRY_SIZE % file_size
+                entry_layout.put_entry(file.buffer, at, physical_offset, size, tags_code)
+            self._clean = min(self._clean, low)
+
+    def refresh(self) -> None:
+        """Entries were written again: where the queue begins, and where its last record ends. Raises OSError."""
+        entries = _Entries(self._disk, self._files())
+        if self.end > self.first:
+            self.max_physical = max(self.max_physical, entries.physical_end(self.end - 1))
+        self.start = self._find_start(self.first, entries)
+
+    def go_to(self, end: int) -> int | None:
+        """The queue is known to end here: the number of an entry that is missing, if that is not as it should be.
+
+        Raises OSError, DiskFullError, DiskFailedError.
+        """
+        found = self.end
+        if found == end:
+            return None
+        if found > end:
+            self._cut(end)
+            return None
+        segments = self._files()
+        for start in range(segments.end, end * ENTRY_SIZE, segments.file_size):
+            self._make_room(start // ENTRY_SIZE)
+        self._forget_view()
+        self.end = self.next_offset = self._clean = end
+        self.start = self._find_start(self.first, _Entries(self._disk, segments))
+        return found
+
     def expire(self, log_start: int) -> int:
         """Records before this offset are gone: remove files that know of no others, never the last. How many went.
 
@@ -457,7 +505,7 @@ class ConsumeQueue:
             return 0
         entries = _Entries(self._disk, segments)
         count = 0
-        while len(segments) > 1 and entries.read(segments.starts[1] // ENTRY_SIZE - 1)[0] < log_start:
+        while len(segments) > 1 and entries.is_before(segments.starts[1] // ENTRY_SIZE - 1, log_start):
             segments.remove_first()
             count += 1
         self.start = self._find_start(max(self.start, segments.start // ENTRY_SIZE), entries)
@@ -553,9 +601,19 @@ class _Entries:
         physical_offset, size, _ = self.read(number)
         return physical_offset + size if size != BLANK_SIZE else physical_offset
 
-    def is_alive(self, number: int, log_start: int) -> bool:
-        """Is the record still in the log? Blanks before the first entry never were; later ones have an offset."""
+    def is_before(self, number: int, log_start: int) -> bool:
+        """Is the record gone from the log? Nobody knows that of an entry that is empty, because it was lost."""
         physical_offset, size, _ = self.read(number)
+        return size > 0 and physical_offset < log_start
+
+    def is_alive(self, number: int, log_start: int) -> bool:
+        """Is the record still in the log? Blanks before the first entry never were; later ones have an offset.
+
+        An empty entry was lost, and its record may be there.
+        """
+        physical_offset, size, _ = self.read(number)
+        if size <= 0:
+            return True
         return physical_offset >= log_start and (size != BLANK_SIZE or physical_offset > 0)
 
 

@@ -155,6 +155,9 @@ class Disk(Protocol):
 
 # ── The real disk ───────────────────────────────────────────────────────────────────────────────────────────────────
 
+FILE_MODE, FOLDER_MODE = 0o600, 0o700
+"""Messages are nobody's business but the broker's. A stricter umask takes away more."""
+
 _COPY_STEP = 1024 * 1024
 _ZEROS = bytes(_COPY_STEP)
 
@@ -249,8 +252,12 @@ def _write_at(descriptor: int, piece: bytes | memoryview, at: int) -> None:
         written += os.pwrite(descriptor, piece[written:], at + written)
 
 
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, FILE_MODE)
+
+
 def _write_synced(path: Path, content: bytes) -> None:
-    with open(path, "wb") as file:
+    with open(path, "wb", opener=_open_private) as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
@@ -260,7 +267,7 @@ def _make_folder(folder: Path) -> None:
     """With its parents, each safe: a file is not safe in a folder that may be gone after a crash."""
     if not folder.is_dir():
         _make_folder(folder.parent)
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(FOLDER_MODE, exist_ok=True)
         _sync_folder(folder.parent)
 
 
@@ -306,7 +313,7 @@ class RealDisk:
     def create(self, path: Path, size: int, *, reserve: bool = True, content: memoryview | None = None) -> File:
         assert content is None or len(content) <= size, f"{len(content)} bytes do not fit into {size}"
         aside = self._aside_name(path)
-        descriptor = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+        descriptor = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC, FILE_MODE)
         try:
             os.ftruncate(descriptor, size)
             if reserve:
@@ -325,7 +332,7 @@ class RealDisk:
     def create_lazily(self, path: Path, size: int) -> File:
         self._make_folder_lazily(path.parent)
         aside = self._aside_name(path)
-        descriptor = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+        descriptor = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC, FILE_MODE)
         try:
             os.ftruncate(descriptor, size)
             os.replace(aside, path)
@@ -340,7 +347,7 @@ class RealDisk:
         if not folder.is_dir():
             self._make_folder_lazily(folder.parent)
             self._forget_safe_name(folder)
-            folder.mkdir(exist_ok=True)
+            folder.mkdir(FOLDER_MODE, exist_ok=True)
 
     def sync_created(self, path: Path) -> None:
         folder, top = path.parent, self._aside.parent
@@ -476,7 +483,7 @@ class RealDisk:
         )
         if path in _FileLock.held:  # opening and closing it once more would release it
             raise in_use
-        descriptor = os.open(path, flags, 0o644)
+        descriptor = os.open(path, flags, FILE_MODE)
         try:
             # On the first byte, as Java's FileChannel.lock(0, 1) does it.
             fcntl.lockf(descriptor, kind | fcntl.LOCK_NB, 1)
@@ -493,7 +500,8 @@ class RealDisk:
         """Where a file is written that will be renamed to `path`. Makes the folders of both."""
         _make_folder(path.parent)
         folder = self._aside
-        folder.mkdir(parents=True, exist_ok=True)
+        _make_folder(folder.parent)
+        folder.mkdir(FOLDER_MODE, exist_ok=True)
         if folder.stat().st_dev != path.parent.stat().st_dev:
             folder = self._folder_beside(path)
         return folder / f"{path.name}.{os.getpid()}.{next(self._numbers)}"
@@ -503,7 +511,7 @@ class RealDisk:
         if folder not in self._beside:
             self.remove_folder(folder)
             self._beside.add(folder)
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(FOLDER_MODE, exist_ok=True)
         return folder
 
     def _put_in_place(self, aside: Path, path: Path) -> None:

@@ -32,5 +32,6 @@ cdef class Dispatcher:
     cdef bint _is_removed(self, Scanner scanner, bytes topic)
     cdef bint _is_doubtful(self, Scanner scanner)
     cdef Scanner _scanner_over(self, buffer, Py_ssize_t start, Py_ssize_t end, long long base, bint crc)
-    @cython.locals(index=Index, key=bytes)
+    cdef list _keys(self, Scanner scanner)
+    @cython.locals(index=Index, keys=list, key=bytes)
     cdef _put_keys(self, Scanner scanner, bytes topic)

@@ -180,14 +180,41 @@ class Dispatcher:
         index = self._index
         if index is None:
             return
+        keys = self._keys(scanner)
+        if keys and index.begin(len(keys), scanner.physical_offset, scanner.stored_ms):
+            for key in keys:
+                index.put(topic, key, scanner.physical_offset, scanner.stored_ms)
+            index.finish()
+
+    def _keys(self, scanner: Scanner) -> list[bytes]:
+        keys = [key for key in scanner.keys.split(b" ") if key] if scanner.keys_size else []
         if scanner.unique_key_size:
-            index.put(topic, scanner.unique_key, scanner.physical_offset, scanner.stored_ms)
-        if scanner.keys_size:
-            for key in scanner.keys.split(b" "):
-                if key:
-                    index.put(topic, key, scanner.physical_offset, scanner.stored_ms)
+            keys.insert(0, scanner.unique_key)
         if scanner.tags_size:
-            index.put(topic, _TAGS + scanner.tags, scanner.physical_offset, scanner.stored_ms)
+            keys.append(_TAGS + scanner.tags)
+        return keys
+
+    def keys_of(self, scanner: Scanner) -> list[bytes]:
+        """The keys that the index has of a record. For any thread."""
+        if scanner.sys_flag & _TRANSACTION == _ROLLBACK:
+            return []
+        scanner.find_keys()
+        return self._keys(scanner)
+
+    def use_index(self, index: Index | None) -> None:
+        """From now on keys go there, or nowhere."""
+        self._index = index
+
+    def has_entry(self, scanner: Scanner) -> bool:
+        """Does the record at which a scanner stands belong into its queue?"""
+        if scanner.physical_offset < self._removed.until.get(scanner.topic, 0):
+            return False
+        return scanner.sys_flag & _TRANSACTION not in (_PREPARED, _ROLLBACK)
+
+    def tags_code(self, scanner: Scanner) -> int:
+        """What its entry has in place of the tags, but for an extension. For any thread."""
+        scanner.find_keys()
+        return scanner.tags_hash if scanner.topic != _SCHEDULE else self._due_ms(scanner)
 
     def _due_ms(self, scanner: Scanner) -> int:
         """Entries of the schedule topic have the time of their delivery in place of the tags."""

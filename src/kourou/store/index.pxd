@@ -13,12 +13,16 @@ cdef class IndexFile:
     cdef readonly long long begin_ms, end_ms, begin_physical, end_physical
     cdef object _disk, _file
     cdef unsigned char[::1] _view
-    cdef long long _entries_at
+    cdef long long _entries_at, _last_entry
     cdef int _room, _asked
+    cdef readonly bint whole
 
     @cython.locals(number=int, before=int, slot_at=Py_ssize_t, entry_at=Py_ssize_t, seconds="long long")
     cdef int put(self, int hash_, long long physical_offset, long long stored_ms) except -1
     cdef int _put_header(self) except -1
+    cdef int finish(self) except -1
+    cdef bint has_place_for(self, Py_ssize_t count)
+    cdef int ensure_room(self, Py_ssize_t count) except -1
     @cython.locals(
         number=int, before="long long", hash_=int, physical_offset="long long", seconds=int, slot_at=Py_ssize_t
     )
@@ -44,7 +48,28 @@ cdef class Index:
     cdef int _slot_count, _entry_limit
     cdef list _files
     cdef IndexFile _last
+    cdef readonly object damaged
 
+    @cython.locals(last=IndexFile)
+    cpdef bint begin(self, Py_ssize_t count, long long physical_offset, long long stored_ms) except -1
+    cdef bint _has(self, IndexFile last, long long physical_offset)
     @cython.locals(last=IndexFile, hash_=int)
     cpdef int put(self, bytes topic, bytes key, long long physical_offset, long long stored_ms) except -1
+    @cython.locals(last=IndexFile)
+    cpdef int finish(self) except -1
     cdef IndexFile _next_file(self, long long stored_ms)
+
+
+@cython.locals(
+    slot_count=int,
+    count=Py_ssize_t,
+    place=Py_ssize_t,
+    hash_=int,
+    physical_offset="long long",
+    seconds=int,
+    before=int,
+    slot=int,
+)
+cpdef tuple check_entries(
+    const unsigned char[::1] data, int first, int[::1] newest, long long last_physical, long long log_end
+)

@@ -7,10 +7,13 @@
 
 The hash of `topic#key` chooses a slot; from it a chain leads through all entries of that slot, newest first. Entries
 are numbered from 1 in the order of the log. Keys themselves are not stored: a query may find records of other keys with
-the same hash, which the one who asked must sort out. When a file is full the next one begins.
+the same hash, which the one who asked must sort out. When a file has no room for all keys of a record, the next begins.
 
-The header in the file is always up to date, so that another broker can open the file after a kill. Like the queues, the
-index is made from the log, and what is doubtful after a crash is dropped and made again.
+The header in the file is always up to date, so that another broker can open the file after a kill. Its end offset is
+that of the last record, plus one as soon as all keys of that record are entered. Apache's broker never adds one. After
+a start it enters the records from the end offset on, and so the last one again; with one added, it does not.
+
+Like the queues, the index is made from the log, and what is doubtful after a crash is dropped and made again.
 
 Java: IndexFile, IndexHeader, IndexService.
 """
@@ -24,7 +27,7 @@ from kourou.store import entry_layout
 from kourou.store.commit_log import no_room
 from kourou.store.disk import Disk, File
 from kourou.store.errors import BadStoreError
-from kourou.store.sparse import reserve, zero_tail
+from kourou.store.sparse import is_zero, reserve, zero_tail
 
 HEADER_SIZE: Final = entry_layout.HEADER_SIZE
 SLOT_SIZE: Final = 4
@@ -64,6 +67,7 @@ class IndexFile:
         "_disk",
         "_entries_at",
         "_file",
+        "_last_entry",
         "_room",
         "_view",
         "begin_ms",
@@ -75,6 +79,7 @@ class IndexFile:
         "path",
         "slot_count",
         "slots_used",
+        "whole",
     )
 
     def __init__(self, disk: Disk, path: Path, slot_count: int, entry_limit: int) -> None:
@@ -91,9 +96,11 @@ class IndexFile:
         self.begin_ms = 0
         self.end_ms = 0
         self.begin_physical = 0
-        self.end_physical = 0
+        self.end_physical = 0  # of the last record that has entries
+        self.whole = False  # all keys of that record are entered
         self.slots_used = 0
         self.count = 1  # the number of the next entry
+        self._last_entry = 0  # the offset of the last one, when the file was loaded
 
     @property
     def size(self) -> int:
@@ -110,8 +117,26 @@ class IndexFile:
             count,
         ) = entry_layout.header(self._disk.read_at(self.path, 0, HEADER_SIZE), 0)
         self.count = self._asked = min(max(count, 1), self.entry_limit)
+        self._know_last_record()
 
-    def create(self, end_physical: int, end_ms: int) -> None:
+    def header_is_wrong(self) -> bool:
+        """After a clean stop: does the header not fit the entries? Raises OSError."""
+        if self.count == 1:
+            return not is_zero(self._disk, self.path, HEADER_SIZE, self.size)
+        return not (0 <= self.begin_ms <= self.end_ms and self.begin_physical <= self.end_physical == self._last_entry)
+
+    def _know_last_record(self) -> None:
+        """Tell an end offset of ours, which is one more, from one of Apache's. Either way, the record is complete."""
+        if self.count == 1:
+            return
+        at = self._entries_at + (self.count - 1) * ENTRY_SIZE
+        _, last, _, _ = entry_layout.index_entry(self._disk.read_at(self.path, at, ENTRY_SIZE), 0)
+        self._last_entry = last
+        if self.end_physical == last + 1:
+            self.end_physical = last
+            self.whole = True
+
+    def create(self, end_physical: int, end_ms: int, whole: bool) -> None:
         """Make the file, which goes on where another one ended. Raises DiskFullError, DiskFailedError."""
         try:
             self._file = self._disk.create(self.path, self.size, reserve=False)
@@ -119,6 +144,7 @@ class IndexFile:
             raise no_room(self.path, self._entries_at, error) from None
         self.begin_ms = self.end_ms = end_ms
         self.begin_physical = self.end_physical = end_physical
+        self.whole = whole
         try:
             self._make_room()
         except BaseException:
@@ -127,6 +153,14 @@ class IndexFile:
         self._put_header()
 
     # ── Entries ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def has_place_for(self, count: int) -> bool:
+        return self.count + count <= self.entry_limit
+
+    def ensure_room(self, count: int) -> None:
+        """See to it that the next entries can be put. Raises DiskFullError, DiskFailedError."""
+        if self.count + count > self._room and self._room < self.entry_limit:
+            self._make_room(count)
 
     def put(self, hash_: int, physical_offset: int, stored_ms: int) -> None:
         """Add an entry to a file that is not full. Raises DiskFullError, DiskFailedError: nothing is changed."""
@@ -151,8 +185,18 @@ class IndexFile:
             self.slots_used += 1
         self.count = number + 1
         self.end_physical = physical_offset
+        self.whole = False
         self.end_ms = stored_ms
         self._put_header()
+
+    def finish(self) -> None:
+        """All keys of the last record are entered. Raises OSError."""
+        if self.count > 1 and not self.whole:
+            if self._room == 0:
+                self._view = self._map().buffer
+            self._asked = min(self._asked, self.count - 1)
+            self.whole = True
+            self._put_header()
 
     def _put_header(self) -> None:
         entry_layout.put_header(
@@ -161,16 +205,16 @@ class IndexFile:
             self.begin_ms,
             self.end_ms,
             self.begin_physical,
-            self.end_physical,
+            self.end_physical + 1 if self.whole else self.end_physical,
             self.slots_used,
             self.count,
         )
 
-    def _make_room(self) -> None:
+    def _make_room(self, count: int = 1) -> None:
         """Map the file, and reserve room for header and slots once, and for some entries more."""
         file = self._map()
         at = self._entries_at + self.count * ENTRY_SIZE
-        stop = min(at + _ROOM, self.size)
+        stop = min(at + max(_ROOM, count * ENTRY_SIZE), self.size)
         if self._room == 0:
             reserve(file, 0, self._entries_at)
         reserve(file, at, stop - at)
@@ -209,15 +253,12 @@ class IndexFile:
 
     # ── Cutting ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def recover(self, log_end: int) -> bool:
-        """After a crash: keep, durably, the entries of records before this offset. Is the file full of them?
+    def recover(self, log_end: int) -> None:
+        """After a crash: keep, durably, the entries of records before this offset.
 
-        Those entries were synced. Of a file that is full of them, slots and header were, too. In any other file they
-        may be of a later time and speak of entries that were lost; so they are made from the entries, which have all
-        that is needed. Raises DiskFullError, DiskFailedError, OSError.
+        Those entries were synced. Slots and header may be of a later time and refer to entries that were lost; so they
+        are made from the entries, which have all that is needed. Raises DiskFullError, DiskFailedError, OSError.
         """
-        if self._is_full_before(log_end):
-            return True
         file = self._map()
         slots = memoryview(bytearray(self._entries_at - HEADER_SIZE))
         self._gather(log_end, file.buffer, slots)
@@ -230,13 +271,12 @@ class IndexFile:
         self._put_header()
         file.sync()
         self._asked = self.count
-        return self.count >= self.entry_limit
 
-    def _is_full_before(self, log_end: int) -> bool:
-        """Numbers only grow along the log: the last entry decides."""
-        at = self._entries_at + (self.entry_limit - 1) * ENTRY_SIZE
-        _, physical_offset, _, _ = entry_layout.index_entry(self._disk.read_at(self.path, at, ENTRY_SIZE), 0)
-        return 0 < physical_offset < log_end and self.count >= self.entry_limit
+    def begins_before(self, log_end: int) -> bool:
+        """Is the first entry that of a record before this offset? Raises OSError."""
+        first = self._disk.read_at(self.path, self._entries_at + ENTRY_SIZE, ENTRY_SIZE)
+        hash_, physical_offset, seconds, _ = entry_layout.index_entry(first, 0)
+        return hash_ >= 0 and seconds >= 0 and 0 <= physical_offset < log_end and (hash_ > 0 or physical_offset > 0)
 
     def _gather(self, log_end: int, view: memoryview, slots: memoryview) -> None:
         """Count the entries that hold and are of records before this offset, and find the newest of each slot."""
@@ -292,9 +332,10 @@ class IndexFile:
     def _end_with(self, number: int, view: memoryview) -> None:
         """The header's end for this last entry: of its time, only the second is known."""
         if number == 0:
-            self.end_ms, self.end_physical = self.begin_ms, self.begin_physical
+            self.end_ms, self.end_physical, self.whole = self.begin_ms, self.begin_physical, False
             return
         _, self.end_physical, seconds, _ = entry_layout.index_entry(view, self._entries_at + number * ENTRY_SIZE)
+        self.whole = True
         # The first entry of a file may count its seconds from the end of the file before.
         end_ms = self.begin_ms + seconds * 1000 + 999 if number > 1 else self.begin_ms
         self.end_ms = min(end_ms, self.end_ms)
@@ -345,7 +386,7 @@ _NOTHING: Final = memoryview(bytearray(0))
 class Index:
     """All files of the index, oldest first. `load` before anything else."""
 
-    __slots__ = ("_disk", "_entry_limit", "_file_time", "_files", "_folder", "_last", "_slot_count")
+    __slots__ = ("_disk", "_entry_limit", "_file_time", "_files", "_folder", "_last", "_slot_count", "damaged")
 
     def __init__(
         self, disk: Disk, folder: Path, slot_count: int, entry_limit: int, file_time: Callable[[int], str]
@@ -358,6 +399,7 @@ class Index:
         self._file_time = file_time
         self._files: list[IndexFile] = []
         self._last: IndexFile | None = None
+        self.damaged: Path | None = None  # the first file with a wrong header, after `load`
 
     def load(self, crashed: bool = False) -> None:
         """Find the files. After a crash their headers mean little: `recover` follows. Raises BadStoreError, OSError."""
@@ -367,8 +409,12 @@ class Index:
             file = self._sized(path, size)
             if size:
                 file.load()
-            if size == 0 or (file.count == 1 and not crashed):
+            wrong = size > 0 and not crashed and file.header_is_wrong()
+            if size == 0 or (file.count == 1 and not crashed and not wrong):
                 file.remove()  # made, and never used
+            elif wrong and size == file.size and file.slot_count == self._slot_count:
+                self._files.append(file)
+                self.damaged = self.damaged or path
             elif size == file.size and (file.slot_count == self._slot_count or file.fits()):
                 self._files.append(file)
             else:
@@ -393,13 +439,31 @@ class Index:
 
     # ── Dispatch ──────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def begin(self, count: int, physical_offset: int, stored_ms: int) -> bool:
+        """See to it that the next record can be entered with this many keys; False if it was entered before.
+
+        All go into one file: a broker that recovers may have to remove one file and keep the other.
+        Raises DiskFullError, DiskFailedError: nothing of the record is entered, and it can be tried again.
+        """
+        last = self._last
+        if last is not None and physical_offset <= last.end_physical and self._has(last, physical_offset):
+            return False
+        if last is None or (not last.has_place_for(count) and last.count > 1):
+            last = self._next_file(stored_ms)
+        last.ensure_room(count)
+        return True
+
+    def _has(self, last: IndexFile, physical_offset: int) -> bool:
+        return physical_offset < last.end_physical or last.whole
+
     def put(self, topic: bytes, key: bytes, physical_offset: int, stored_ms: int) -> int:
         """Enter a key of a record: 1, or 0 if the index has later records already.
 
-        All keys of a record are entered before the next record. Raises DiskFullError, DiskFailedError.
+        All keys of a record are entered before the next record: first `begin`, then these, then `finish`.
+        Raises DiskFullError, DiskFailedError.
         """
         last = self._last
-        if last is not None and physical_offset < last.end_physical:
+        if last is not None and physical_offset <= last.end_physical and self._has(last, physical_offset):
             return 0
         if last is None or last.count >= last.entry_limit:
             last = self._next_file(stored_ms)
@@ -408,6 +472,14 @@ class Index:
             hash_ = index_hash(f"{topic.decode('utf-8', 'replace')}#{key.decode('utf-8', 'replace')}")
         last.put(hash_, physical_offset, stored_ms)
         return 1
+
+    def finish(self) -> None:
+        """All keys of the last record are entered: it is never entered again, by us or by another broker.
+
+        Raises OSError, if the file was not written to since it was loaded.
+        """
+        if self._last is not None:
+            self._last.finish()
 
     def _next_file(self, stored_ms: int) -> IndexFile:
         """Begin a file. Its name comes after all others, whatever became of the clock."""
@@ -419,7 +491,7 @@ class Index:
         if name <= before:
             name = f"{int(before or 0) + 1:0{_NAME_DIGITS}}"
         file = IndexFile(self._disk, self._folder / name, self._slot_count, self._entry_limit)
-        file.create(self.end_physical, self.end_ms)
+        file.create(self.end_physical, self.end_ms, self._last is not None and self._last.whole)
         self._files.append(file)
         self._last = file
         return file
@@ -439,6 +511,23 @@ class Index:
             if file.begin_ms < begin_ms or len(found) >= limit:
                 break
         return Hits(found, self.end_ms, self.end_physical)
+
+    def paths(self) -> list[Path]:
+        return [file.path for file in self._files]
+
+    def file_at(self, path: Path) -> IndexFile | None:
+        """The file with this path, if it is still there."""
+        return next((file for file in self._files if file.path == path), None)
+
+    def drop_from(self, path: Path) -> list[Path]:
+        """This file and those after it are no part of this any more. Removing them is left to the caller."""
+        kept = [file for file in self._files if file.path < path]
+        dropped = [file for file in self._files if file.path >= path]
+        for file in dropped:
+            file.close()
+        self._files = kept
+        self._find_last()
+        return [file.path for file in dropped]
 
     @property
     def names(self) -> list[str]:
@@ -464,21 +553,21 @@ class Index:
     def recover(self, log_end: int, log_start: int) -> None:
         """After a crash: keep, durably, the entries of records before this offset, up to which the index was synced.
 
-        A file that had expired may be there yet, and need not have been synced: it says nothing about later ones.
+        A file that is followed by another one with such entries was synced as a whole, unless it had expired.
         Raises DiskFullError, DiskFailedError, OSError.
         """
         files, self._files = self._files, []
-        for number, file in enumerate(files):
-            full = file.recover(log_end)
-            if file.end_physical < log_start and number + 1 < len(files):
+        last = max((number for number, file in enumerate(files) if file.begins_before(log_end)), default=-1)
+        for file in files[last + 1 :]:
+            file.remove()
+        for file in files[: max(last, 0)]:
+            if file.end_physical < log_start or file.count == 1:
                 file.remove()
-                continue
-            if file.count > 1:
+            else:
                 self._files.append(file)
-            if not full:
-                for other in files[number if file.count == 1 else number + 1 :]:
-                    other.remove()
-                break
+        if last >= 0:
+            files[last].recover(log_end)
+            self._files.append(files[last])
         self._find_last()
 
     def truncate(self, log_end: int) -> int:
@@ -528,3 +617,22 @@ class Index:
             file.close()
         self._files = []
         self._last = None
+
+
+def check_entries(data: bytes, first: int, newest: memoryview, last_physical: int, log_end: int) -> tuple[int, int]:
+    """How many of these entries are right, from the first one on, and the log offset of the last one that is.
+
+    `first` is the number of the first one. `newest` has the newest entry of each slot, and is kept up to date.
+    """
+    slot_count = len(newest)
+    count = len(data) // _ENTRY
+    for place in range(count):
+        hash_, physical_offset, seconds, before = entry_layout.index_entry(data, place * _ENTRY)
+        if hash_ < 0 or seconds < 0 or physical_offset < last_physical or physical_offset >= log_end:
+            return place, last_physical
+        slot = hash_ % slot_count
+        if before != newest[slot]:
+            return place, last_physical
+        newest[slot] = first + place
+        last_physical = physical_offset
+    return count, last_physical

@@ -200,4 +200,9 @@ class RemoveFiles(_Once):
             del self.paths[0]
 
 
-Job: TypeAlias = SyncLog | SyncQueues | PrepareSegment | SupplyPages | MendLog | RemoveFiles
+@dataclass(slots=True)
+class Slice(_Once):
+    """A part of a long piece of work, which goes on with another one."""
+
+
+Job: TypeAlias = SyncLog | SyncQueues | PrepareSegment | SupplyPages | MendLog | RemoveFiles | Slice

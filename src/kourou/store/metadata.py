@@ -135,6 +135,17 @@ class MetadataFile(Generic[T]):
         self._written = _digest(content or b"")
         return value
 
+    def problem_of_backup(self) -> str | None:
+        """Why the backup could not take the place of the file; None if it could, or there is none. Raises OSError."""
+        kept = self._disk.read(self.backup)
+        if kept is None:
+            return None
+        try:
+            _read(kept, self._kind.shape)
+        except BodyError as error:
+            return f"{self.backup} is broken ({error}): it can't take the place of {self.path.name}"
+        return None
+
     def _load_backup(self, kept: bytes | None, why: str) -> T:
         try:
             value = self._decode(kept)

@@ -5,7 +5,7 @@ longest and that need no sync are unmapped. Beyond twice as many, queues that ne
 mapped again for it. Should the system fail to write their pages in between, nobody would notice: a last resort.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -34,6 +34,8 @@ class Queues:
         self._mapped: dict[ConsumeQueue, None] = {}  # queues with files in memory, those mapped last at the end
         self._put_aside: list[Path] = []  # folders of removed topics that are still to be removed
         self._unsynced: list[File] = []  # what a call of `dirty_files` had found when it failed
+        self._expected: dict[str, dict[int, int]] = {}  # where queues end that were not opened yet, if that is known
+        self.on_damage: Callable[[ConsumeQueue, int], bool] = lambda _queue, _number: False
         self._created: list[Path] = []  # files that are not safe yet, see `lazy`
         self.log_start = 0  # entries before it point to records that are gone
         self.lazy = False
@@ -97,10 +99,25 @@ class Queues:
         queue = ConsumeQueue(self._disk, path, topic, queue_id, entries, self._was_mapped, on_created)
         try:
             queue.open(self.log_start, log_end)
+            end = self._expected.get(topic, {}).pop(queue_id, None)
+            missing = queue.go_to(end) if end is not None else None
         except OSError as error:
             raise DiskFailedError(f"{path} can't be read: {error}") from None
+        if missing is not None:
+            self.on_damage(queue, missing)
         self._open.setdefault(topic, {})[queue_id] = queue
         return queue
+
+    def expect(self, ends: dict[str, dict[int, int]]) -> None:
+        """Where the queues ended when the store was closed: one that ends elsewhere is damaged."""
+        self._expected = ends
+
+    def ends(self) -> dict[str, dict[int, int]]:
+        """Where the queues end, by topic and id, as far as that is known."""
+        ends = {topic: dict(queues) for topic, queues in self._expected.items() if queues}
+        for queue in self.opened():
+            ends.setdefault(queue.topic, {})[queue.queue_id] = queue.end
+        return ends
 
     def recover(self, log_end: int) -> None:
         """After a crash: all queues keep the entries of records before this offset. Raises as `ensure`, and OSError."""
@@ -170,6 +187,10 @@ class Queues:
                 queue.touched = False
                 self._mapped[queue] = None
 
+    def place(self, topic: str, queue_id: int) -> tuple[Path, int]:
+        """The folder of a queue, and how many entries a file of it has."""
+        return self._path(topic, queue_id), self._settings.queue_file_entries
+
     # ── Places ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _path(self, topic: str, queue_id: int) -> Path:
@@ -219,6 +240,7 @@ class Queues:
         """A queue goes with its files. Raises OSError."""
         self._forget(topic, queue_id)
         self.extensions.remove(topic, queue_id)
+        self._expected.get(topic, {}).pop(queue_id, None)
         queues, on_disk = self._open.get(topic, {}), self._on_disk.get(topic, set())
         if queues or on_disk - {queue_id}:
             self._disk.remove_folder(self._path(topic, queue_id))
@@ -243,6 +265,7 @@ class Queues:
             self.extensions.forget(topic, queue_id)
         self._open.pop(topic, None)
         self._on_disk.pop(topic, None)
+        self._expected.pop(topic, None)
         return len(queue_ids)
 
     def take_removed(self) -> tuple[list[Path], list[Path]]:
@@ -279,6 +302,7 @@ class Queues:
         self._disk.remove_folder(self._folder)
         self.extensions.remove_all()
         self._on_disk.clear()
+        self._expected = {}
 
     def close(self) -> None:
         for queue in self.opened():

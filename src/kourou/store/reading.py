@@ -37,6 +37,14 @@ BLANK_SIZE: Final = 0x7FFFFFFF
 TRUSTED_BYTES: Final = 64 * 1024**2
 """How much of what this process has written last is taken to be in memory still, as it was written."""
 
+KEY_HITS_MAX: Final = 64
+WALK_BYTES_MAX: Final = 64 * 1024
+"""Bounds of what is looked at to find out whether a record begins at an offset that a client names."""
+
+LIGHT_TOPIC_PREFIX: Final = "%LMQ%"
+"""Queues of such topics have entries for records of other topics."""
+
+_HEAD_SIZE: Final = 28  # of a record, up to its place in its queue
 _ANY_COUNT: Final = 2**31 - 1
 
 
@@ -115,6 +123,8 @@ class Reader:
         self._visible_end = visible_end
         self.limits = limits or ReadLimits()
         self.written_from = 0  # from there on, this process has written the log
+        self.on_damage: Callable[[ConsumeQueue, int], bool] = lambda _queue, _number: False
+        """Is told of a wrong entry of a queue, and says whether it will be repaired: then readers wait for that."""
         self._checker: Scanner | None = None
         self._checked: memoryview | None = None  # the segment that it looks at
 
@@ -203,7 +213,9 @@ class Reader:
             if result.records and self._is_full(result, limits, physical, size, max_count, max_size):
                 break
             if size <= 0:
-                self._stop_at_damage(queue, result)
+                if not self.on_damage(queue, result.next_offset):
+                    log.error("entry %d in queue %d of %s is missing", result.next_offset, queue.queue_id, queue.topic)
+                self._passed_over(result, GetStatus.OFFSET_FOUND_NULL)
                 break
             result.next_offset += 1
             result.behind = log_end - physical
@@ -212,12 +224,20 @@ class Reader:
                 continue
             try:
                 record = self._read(physical, size, trusted) if size != BLANK_SIZE and physical >= log_start else None
+                if record is not None and not self._fits(queue, result.next_offset - 1, record):
+                    record = None
             except OSError as error:
                 log.error("the record at %d can't be read: %s", physical, error)
                 result.next_offset -= 1
                 self._passed_over(result, GetStatus.OFFSET_FOUND_NULL)
                 break
             if record is None:
+                if size != BLANK_SIZE and not self._is_right(queue, result.next_offset - 1, physical, size):
+                    result.next_offset -= 1
+                    if self.on_damage(queue, result.next_offset):
+                        self._passed_over(result, GetStatus.OFFSET_FOUND_NULL)
+                        break
+                    result.next_offset += 1
                 self._passed_over(result, GetStatus.MESSAGE_WAS_REMOVING)
                 continue
             if accepts_record is not None and not accepts_record(record):
@@ -233,16 +253,22 @@ class Reader:
         if not result.records:
             result.status = status
 
+    def _is_right(self, queue: ConsumeQueue, number: int, physical: int, size: int) -> bool:
+        """An entry leads to no record: is it right all the same, and the record gone, or damaged?"""
+        try:
+            if physical < self._log.start:
+                return physical >= 0 and (number == queue.start or queue.entry(number - 1)[0] <= physical)
+            head = self._log.read(physical, _HEAD_SIZE)
+            return int.from_bytes(head[:4]) == size and self._fits(queue, number, head)
+        except (KeyError, OSError):
+            return self._log.segments.holds(physical)  # it can't be read, and nobody can tell
+
     @staticmethod
-    def _stop_at_damage(queue: ConsumeQueue, result: GetResult) -> None:
-        log.error(
-            "entry %d in queue %d of %s is missing: a restart makes it again from the log",
-            result.next_offset,
-            queue.queue_id,
-            queue.topic,
-        )
-        if not result.records:
-            result.status = GetStatus.OFFSET_FOUND_NULL
+    def _fits(queue: ConsumeQueue, number: int, record: memoryview) -> bool:
+        """Does a record say that it has this place? A light queue has entries for records of other queues."""
+        return (
+            int.from_bytes(record[20:28]) == number and int.from_bytes(record[12:16]) == queue.queue_id
+        ) or queue.topic.startswith(LIGHT_TOPIC_PREFIX)
 
     def _read(self, physical: int, size: int, trusted: int) -> memoryview | None:
         """A record; None if it is gone, or does not hold. Raises OSError if it can't be read now."""
@@ -287,16 +313,60 @@ class Reader:
     # ── Single records ────────────────────────────────────────────────────────────────────────────────────────────
 
     def record_at(self, physical_offset: int) -> memoryview | None:
-        """The record that begins at an offset of the log; None if none does, or it does not hold."""
-        scanner = self._scanner(physical_offset)
-        if scanner is None or scanner.step() != Found.RECORD:
-            return None
-        return self._log.read(physical_offset, scanner.size)
+        """The record that begins at an offset of the log; None if none does, or it does not hold.
+
+        The body of a message may contain bytes that look like a record. They are none: see `_is_known`.
+        """
+        scanner = self._known_record(physical_offset)
+        return None if scanner is None else self._log.read(physical_offset, scanner.size)
 
     def message_at(self, physical_offset: int) -> StoredMessage | None:
         """The same as a value."""
-        scanner = self._scanner(physical_offset)
-        return scanner.message() if scanner is not None and scanner.step() == Found.RECORD else None
+        scanner = self._known_record(physical_offset)
+        return None if scanner is None else scanner.message()
+
+    def _known_record(self, offset: int) -> Scanner | None:
+        scanner = self._scanner(offset)
+        if scanner is None or scanner.step() != Found.RECORD or not self._is_known(scanner):
+            return None
+        return scanner
+
+    def _is_known(self, scanner: Scanner) -> bool:
+        """Does a record begin here, or do these bytes belong to another record, whose sender chose them?
+
+        Its queue knows, or the index. Both were built by walking the log, and neither costs more than a few reads. A
+        record that neither has (of a deleted topic, without a unique key) is found if it is near the start of its
+        segment.
+        """
+        offset = scanner.physical_offset
+        place = scanner.queue_offset
+        try:
+            queue = self._queues.get(scanner.topic.decode("utf-8", "surrogateescape"), scanner.queue_id)
+            if queue is not None and queue.start <= place < queue.end and queue.entry(place)[0] == offset:
+                return True
+            return self._is_indexed(scanner) or self._is_walked_over(offset)
+        except (OSError, StoreError) as error:
+            log.error("the record at %d can't be read: %s", offset, error)
+            return False
+
+    def _is_indexed(self, scanner: Scanner) -> bool:
+        scanner.find_keys()
+        if self._index is None or not scanner.unique_key_size:
+            return False
+        topic, key = scanner.topic.decode("utf-8", "replace"), scanner.unique_key.decode("utf-8", "replace")
+        # The index has seconds, and rounds them down.
+        begin_ms, end_ms = scanner.stored_ms - 1000, scanner.stored_ms + 1000
+        return scanner.physical_offset in self._index.query(topic, key, KEY_HITS_MAX, begin_ms, end_ms).offsets
+
+    def _is_walked_over(self, offset: int) -> bool:
+        """Does the walk over the log from the start of its segment come by here?"""
+        at = offset % self._log.segments.file_size
+        if at > WALK_BYTES_MAX:
+            return False
+        scanner = Scanner(self._log.segments.file(offset).buffer, base=offset - at)
+        while scanner.next_at < at and scanner.step() == Found.RECORD:
+            pass
+        return scanner.next_at == at
 
     def _scanner(self, offset: int) -> Scanner | None:
         segments, visible_end = self._log.segments, self._visible_end()
@@ -325,8 +395,14 @@ class Reader:
         if self._index is None:
             return QueryResult()
         hits = self._index.query(topic, key, max_count, begin_ms, end_ms)
-        records = [record for offset in sorted(hits.offsets) if (record := self.record_at(offset)) is not None]
+        records = [record for offset in sorted(hits.offsets) if (record := self._indexed_record(offset)) is not None]
         return QueryResult(records, hits.last_ms, hits.last_physical)
+
+    def _indexed_record(self, offset: int) -> memoryview | None:
+        scanner = self._scanner(offset)
+        if scanner is None or scanner.step() != Found.RECORD:
+            return None
+        return self._log.read(offset, scanner.size)
 
     def offset_by_time(self, topic: str, queue_id: int, time_ms: int, boundary: Boundary) -> int:
         """The queue offset at a time: of the first message at or after it, or of the last at or before it."""

@@ -54,6 +54,7 @@ class CleanStop(msgspec.Struct):
     last_record: int  # where the last record begins; -1: there is none
     queues: int  # how many queue folders there are
     index: list[str]  # names of the index files
+    ends: dict[str, dict[int, int]] = {}  # of the queues, by topic and id
 
 
 @dataclass(slots=True)
@@ -110,9 +111,14 @@ class Recovery:
         if not len(segments):
             self._start_empty()
             return self.report
+        if self.index is not None and self.clean and self.index.damaged is None:
+            self.index.finish()
         if self.hint is not None and self._hint_holds(self.hint):
             self._go_on_after(self.hint)
             return self.report
+        if self.index is not None and self._index_is_damaged(self.index):
+            log.warning("the index is damaged: it is made again from the log")
+            self.index.remove_all()
         self.dispatcher.recovering = True
         self.dispatcher.whole_until_ms = self.checkpoint.physical_ms if not self.clean else ALWAYS
         self.dispatcher.whole_until = self.checkpoint.safe_physical
@@ -133,6 +139,7 @@ class Recovery:
             queue.next_offset = queue.end
         if self.index is not None:
             self.index.truncate(end)
+            self.index.finish()
         self.dispatcher.recovering = False
         self.dispatcher.cover(0)
         return self.report
@@ -191,6 +198,7 @@ class Recovery:
         self.report.hinted = True
         self.report.scanned_from, self.report.log_end = hint.last_record, hint.log_end
         self._cut_log(hint.log_end)
+        self.queues.expect(hint.ends)
         self.dispatcher.go_on_after(hint.last_record, scanner.stored_ms)
         self.log.resume(hint.log_end, scanner.stored_ms)
 
@@ -260,6 +268,12 @@ class Recovery:
         # Somebody has removed the folder of a queue since our clean stop. The hint is there until a start is complete.
         hint = self.hint
         return hint is not None and (not self.clean or self._hint_is_ours(hint)) and hint.queues > self.queues.count()
+
+    def _index_is_damaged(self, index: Index) -> bool:
+        """After a clean stop: has a file a wrong header, or is one missing?"""
+        hint = self.hint
+        is_ours = hint is not None and self._hint_is_ours(hint)
+        return index.damaged is not None or (hint is not None and is_ours and not {*hint.index} <= {*index.names})
 
     def _newest_dispatched(self) -> int:
         """The segment with the newest record that the queues have."""

@@ -31,8 +31,10 @@ from kourou.store.dispatch import Dispatcher
 from kourou.store.errors import DiskFailedError, DiskFullError, StoreError
 from kourou.store.flush import FlushClock, Waiters
 from kourou.store.index import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, Index
-from kourou.store.jobs import Job, MendLog, PrepareSegment, RemoveFiles, SupplyPages, SyncLog, SyncQueues
+from kourou.store.index_repair import IndexRepair
+from kourou.store.jobs import Job, MendLog, PrepareSegment, RemoveFiles, Slice, SupplyPages, SyncLog, SyncQueues
 from kourou.store.metadata import Kind, MetadataFile
+from kourou.store.queue_repair import QueueRepairs, SearchLog
 from kourou.store.queues import Queues
 from kourou.store.reading import Reader
 from kourou.store.recovery import CleanStop, Recovery, RecoveryReport, read_clean_stop
@@ -114,6 +116,13 @@ class Store:
             sealed=settings.record_crc,
             removed=self.removed,
             extend=self.queues.extensions.extend if settings.queue_ext_enabled else None,
+        )
+        self._repairs = QueueRepairs(
+            disk, self.queues, self._dispatcher, paths.commit_log, settings.commit_log_file_size
+        )
+        self.reader.on_damage = self.queues.on_damage = self._repairs.found
+        self._index_repair = IndexRepair(
+            disk, self.index, self._dispatcher, paths.commit_log, settings.commit_log_file_size
         )
         self._appender = Appender(self.log, self.queues.ensure, record_crc=settings.record_crc)
         self.dispatched = 0  # readers see what is before it
@@ -211,6 +220,7 @@ class Store:
         self.dispatched = self._dirty_since = self.reader.written_from = self.log.end
         self._dispatcher.take_fresh()  # nobody has seen these queues in another state
         self.queues.lazy = True
+        self._index_repair.start()
         log.info("%s", self.report)
         for damage in self.report.damage:
             log.error("damaged: %s", damage)
@@ -232,7 +242,7 @@ class Store:
                 mend.run()
                 self._log_mended(mend, now_ms)
             self.flush(now_ms)
-            if not self._queues_doubtful:
+            if not self._queues_doubtful and not self._index_repair.behind:
                 self._write_clean_stop()
                 self._disk.remove(self._paths.abort)
                 self._disk.sync_folder(self._paths.root)
@@ -257,6 +267,7 @@ class Store:
             last_record=self._dispatcher.last_record,
             queues=self.queues.count_on_disk(),
             index=[] if self.index is None else self.index.names,
+            ends=self.queues.ends(),
         )
         self._disk.replace(self._paths.clean_stop, msgspec.json.encode(stop))
 
@@ -320,6 +331,10 @@ class Store:
         """
         return self._dispatcher.take_fresh()
 
+    def take_repaired(self) -> list[tuple[str, int]]:
+        """Queues whose damaged entries were made again since this was last asked: who polls them may look again."""
+        return self._repairs.take_repaired()
+
     # ── Safety ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
@@ -368,6 +383,11 @@ class Store:
             pages = None
         if pages is not None:
             due.append(pages)
+        repair = self._repairs.next_job(commit_log.start, self.dispatched, now_ms)
+        index_repair = self._index_repair.next_job(
+            commit_log.start, self.dispatched, now_ms, self._paths.checkpoint, syncing=self._queue_job is not None
+        )
+        due += [job for job in (repair, index_repair) if job is not None]
         dirty = commit_log.end - commit_log.flushed
         if commit_log.failed is not None:
             if self._log_job is None and self._mend_job is None and self._mends.is_ready(now_ms):
@@ -442,15 +462,20 @@ class Store:
                 self._removal = None
                 self._cleaner.removed(job)
                 self.removed.forget_before(self.log.start)
-            case SyncLog() | MendLog() | SyncQueues() | RemoveFiles():
+            case SearchLog() if job is self._repairs.job:
+                self._repairs.finished(job, now_ms)
+            case Slice() if job is self._index_repair.job:
+                self._index_repair.finished(job, self.dispatched, now_ms)
+            case SyncLog() | MendLog() | SyncQueues() | RemoveFiles() | Slice():
                 pass
             case _:
                 assert_never(job)
         return []
 
-    def _under_way(self) -> list[SyncLog | MendLog | SyncQueues | RemoveFiles]:
+    def _under_way(self) -> list[SyncLog | MendLog | SyncQueues | RemoveFiles | Slice]:
         """The jobs that were given out and not taken back; the log knows of another one."""
-        jobs = (self._log_job, self._mend_job, self._queue_job, self._removal)
+        repairs = (self._repairs.job, self._index_repair.job)
+        jobs = (self._log_job, self._mend_job, self._queue_job, self._removal, *repairs)
         return [job for job in jobs if job is not None]
 
     def _settle(self, now_ms: int) -> list[Hashable]:
@@ -525,8 +550,15 @@ class Store:
         if self.index is not None:
             files += self.index.dirty_files()
         self._dirty_since = min(self.dispatched, self.log.flushed)
-        stored_ms = min(self._dispatcher.stored_ms, self.log.flushed_ms)
-        checkpoint = Checkpoint(
+        checkpoint = self._checkpoint().encode()
+        aside, changed = self.queues.take_removed()
+        created = self.queues.take_created()
+        return SyncQueues(self._disk, files, created, self._paths.checkpoint, checkpoint, changed, aside)
+
+    def _checkpoint(self) -> Checkpoint:
+        """One that is true when queues and index are synced."""
+        stored_ms = self._index_repair.limit_ms(min(self._dispatcher.stored_ms, self.log.flushed_ms))
+        return Checkpoint(
             physical_ms=self.log.flushed_ms,
             logical_ms=stored_ms,
             index_ms=stored_ms if self.index is not None else 0,
@@ -535,9 +567,6 @@ class Store:
             logical_physical=min(self.dispatched, self.log.flushed),
             safe_physical=self.log.flushed,
         )
-        aside, changed = self.queues.take_removed()
-        created = self.queues.take_created()
-        return SyncQueues(self._disk, files, created, self._paths.checkpoint, checkpoint.encode(), changed, aside)
 
     def _queues_synced(self, job: SyncQueues, now_ms: int) -> None:
         if job.synced:

@@ -20,6 +20,7 @@ from typing import Final
 
 import msgspec
 
+from kourou.protocol.bodies import TopicConfigSerializeWrapper
 from kourou.protocol.record import Found, Scanner
 from kourou.store import metadata
 from kourou.store.consume_queue import BLANK_SIZE, ENTRY_SIZE
@@ -27,11 +28,9 @@ from kourou.store.dispatch import SCHEDULE_TOPIC
 from kourou.store.errors import BadStoreError
 from kourou.store.metadata import MetadataFile
 from kourou.store.offline import IndexView, QueueFiles, StoreFiles
+from kourou.store.reading import LIGHT_TOPIC_PREFIX
 from kourou.store.verify_index import IndexCheck
 from kourou.store.verify_log import LogCheck, QueueCheck
-
-LIGHT_TOPIC_PREFIX: Final = "%LMQ%"
-"""Queues of such topics have entries for records of other topics."""
 
 _EXT_ADDRESS_MAX: Final = -(2**31) - 1  # a code of tags below that is the address of an extension unit
 _KINDS: Final = (
@@ -164,8 +163,12 @@ class Verifier:
                 continue
             if file.problem is not None:
                 self._say(file.path, None, file.problem)
-            if kind is metadata.TOPICS and value is not None:
-                self._topics = frozenset(value.topic_config_table)  # type: ignore[attr-defined]
+            elif (why := file.problem_of_backup()) is not None:
+                self._say(file.backup, None, why)
+            if isinstance(value, TopicConfigSerializeWrapper):
+                self._topics = frozenset(value.topic_config_table)
+            elif isinstance(value, metadata.ConsumerOffsets):
+                self._check_offsets(file.path, value)
         self._batch_topics = frozenset(
             topic.encode("utf-8", "surrogateescape") for topic in disk.folders(paths.root / "batchconsumequeue")
         )
@@ -175,6 +178,18 @@ class Verifier:
         for name in disk.folders(paths.root):
             if name.startswith("dledger-"):
                 self._say(paths.root / name, None, "a log of DLedger, which is not looked at", problem=False)
+
+    def _check_offsets(self, path: Path, offsets: metadata.ConsumerOffsets) -> None:
+        """A group can't be further than its queue, unless the queue was removed and made again."""
+        for name, queues in offsets.offset_table.items():
+            topic = name.partition("@")[0]
+            for queue_id, offset in queues.items():
+                end = self.files.queue(topic, queue_id).length if topic and queue_id >= 0 else 0
+                if offset < -1 or queue_id < 0:
+                    self._say(path, None, f"{name}: offset {offset} in queue {queue_id} makes no sense")
+                elif offset > end > 0 and not self.live:
+                    text = f"{name}: offset {offset} in queue {queue_id}, which ends at {end}"
+                    self._say(path, None, text, problem=False)
 
     def _look_at_checkpoint(self) -> None:
         path, report = self.files.paths.checkpoint, self.report

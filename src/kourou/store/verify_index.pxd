@@ -12,7 +12,7 @@ cdef class IndexCheck:
     cdef object _log
     cdef long long _log_start, _log_end, _known
     cdef bint _lenient
-    cdef list _hashes
+    cdef list _hashes, _entered
     cdef readonly Py_ssize_t entries, in_log
 
     @cython.locals(
@@ -30,6 +30,7 @@ cdef class IndexCheck:
         seconds=int,
         before=int,
         slot=Py_ssize_t,
+        wanted=Py_ssize_t,
     )
     cpdef run(self, view, say, progress)
     cdef list _hashes_at(self, long long physical)

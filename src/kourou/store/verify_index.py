@@ -42,7 +42,8 @@ class IndexCheck:
         self.entries = 0
         self.in_log = 0  # entries for keys of records that are still there
         self._known = -1  # the record whose hashes are at hand
-        self._hashes: list[int] = []
+        self._hashes: list[int] = []  # of its keys
+        self._entered: list[int] = []  # of its entries so far; they may begin in the file before
 
     def run(self, view: IndexView, say: Say, progress: Callable[[str, int, int], None]) -> None:
         """Say what is wrong with a file."""
@@ -74,10 +75,15 @@ class IndexCheck:
                 if physical != self._known:
                     self._known = physical
                     self._hashes = self._hashes_at(physical)
-                if hash_ in self._hashes:
-                    self.in_log += 1
-                elif hash_ != self._tags_hash_at(physical):
+                    self._entered = []
+                wanted = self._hashes.count(hash_) if hash_ in self._hashes else hash_ == self._tags_hash_at(physical)
+                if not wanted:
                     say(*self._wrong_record(number, at, physical))
+                elif self._entered.count(hash_) >= wanted:
+                    say(at, f"entry {number}: the record at log offset {physical} has it twice", True)
+                else:
+                    self._entered.append(hash_)
+                    self.in_log += hash_ in self._hashes
         self.entries += count - 1
         for trouble in self._check_header(view, last_physical, used):
             say(*trouble)
@@ -112,7 +118,8 @@ class IndexCheck:
         return [key_hash(topic, key) for key in keys if key]
 
     def _check_header(self, view: IndexView, last_physical: int, used: int) -> Iterator[Trouble]:
-        if view.count > 1 and view.end_physical != last_physical:
+        # One more than the last offset says that all keys of that record are entered. Apache's broker has the offset.
+        if view.count > 1 and view.end_physical not in (last_physical, last_physical + 1):
             yield 24, f"it should end with log offset {last_physical}, not {view.end_physical}", not self._lenient
         if view.count > 1 and view.begin_physical != view.entry(1)[1]:
             yield 16, f"it should begin with log offset {view.entry(1)[1]}, not {view.begin_physical}", True

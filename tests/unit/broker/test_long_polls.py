@@ -11,7 +11,7 @@ from kourou.protocol.codes import CommandFlag, ResponseCode
 from kourou.protocol.command import Command
 from kourou.protocol.record import decode_records
 from kourou.store.settings import FlushMode
-from kourou.testing.broker import SMALL_STORE, SimulatedBroker, SimulatedClient
+from kourou.testing.broker import ROOT, SMALL_STORE, SimulatedBroker, SimulatedClient
 
 TAGGED = {"TAGS": "paid"}
 OTHER = {"TAGS": "new"}
@@ -189,3 +189,22 @@ def test_answered_pulls_leave_nothing_behind(
         assert len(polls._deadlines) <= 10 + 2 * 2 + 1
     assert polls.next_deadline_ms() == world.now_ms + 9_000, "who still waits is not forgotten"
     assert last
+
+
+def test_who_waits_at_a_damaged_entry_is_woken_when_it_is_repaired(
+    world: SimulatedBroker, producer: SimulatedClient
+) -> None:
+    """A page of the queue was lost after a clean stop."""
+    for number in range(5):
+        ok(producer, send(b"%d" % number))
+    world = world.stop()
+    path = ROOT / "consumequeue" / TOPIC / "0" / f"{0:020}"
+    content = bytearray(world.disk.read(path) or b"")
+    content[20:80] = bytes(60)
+    world.disk.install(path, bytes(content))
+    client = world.connect()
+    waiting = hold(client, pull(offset=1, wait_ms=15_000))
+    for _ in range(3):
+        world.tick(100)
+        world.work()
+    assert bodies(client.answers[waiting]) == [b"0", b"1", b"2", b"3", b"4"]

@@ -22,6 +22,8 @@ from kourou.protocol.compression import Compression, compress, with_compression
 from kourou.protocol.hosts import encode_host
 from kourou.protocol.record import encode_filler, encode_record
 from kourou.store.commit_log import NewMessage
+from kourou.store.disk import RealDisk
+from kourou.store.index import Index
 from kourou.store.settings import StoreSettings
 from kourou.store.store import Store
 
@@ -511,17 +513,38 @@ def test_tags_in_the_index(tmp_path: Path) -> None:
     """Apache's broker 5.5 has them there, too; others do not, and both are right."""
     store = opened(tmp_path / "store")
     (place,) = send(store, message(1))
-    assert store.index is not None
-    store.index.put(b"orders", b"T#tag1", place, NOW)
     store.close(NOW)
     assert verified(tmp_path / "store")[1] == []
-    store = opened(tmp_path / "store")
-    assert store.index is not None
-    store.index.put(b"orders", b"T#tag2", place, NOW)
-    store.close(NOW)
+    enter_again(tmp_path / "store", place, b"T#tag2")
     _, problems = verified(tmp_path / "store")
     assert len(problems) == 1
     assert problems[0].endswith("has no key with its hash")
+
+
+def enter_again(root: Path, place: int, *keys: bytes) -> None:
+    """As Apache's broker does it with the last record, after a start."""
+    overwrite(index_file(root), 24, struct.pack(">q", place))
+    aside = RealDisk(root.with_name("aside"))
+    index = Index(aside, root / "index", SETTINGS.index_slots, SETTINGS.index_entries, file_time)
+    index.load()
+    for key in keys:
+        assert index.put(b"orders", key, place, NOW) == 1
+    index.close()
+
+
+def test_doubled_index_entries(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    with_twice = NewMessage("orders", 0, b"b", b"UNIQ_KEY\1U\2KEYS\1k k\2TAGS\1t\2", NOW, HOST)
+    store = opened(root)
+    (place,) = send(store, with_twice)
+    store.close(NOW)
+    report, _ = verified(root)
+    assert (report["problems"], report["index_entries"]) == ([], 4), "a record that has a key twice"
+    enter_again(root, place, b"U", b"T#t")
+    _, problems = verified(root)
+    assert [line.partition(": ")[2] for line in problems] == [
+        f"entry {number}: the record at log offset {place} has it twice" for number in (5, 6)
+    ]
 
 
 def test_an_index_file_that_is_none(root: Path) -> None:
@@ -548,6 +571,26 @@ def test_a_broken_file_with_a_good_backup_is_still_a_problem(root: Path) -> None
     _, problems = verified(root)
     assert len(problems) == 1
     assert problems[0].startswith("config/topics.json None: ")
+
+
+def test_a_broken_backup_is_a_problem(root: Path) -> None:
+    (root / "config").mkdir()
+    (root / "config" / "topics.json").write_text('{"topicConfigTable":{"orders":{},"payments":{}}}')
+    (root / "config" / "topics.json.bak").write_text('{"topicConfigTable":{')
+    _, problems = verified(root)
+    assert len(problems) == 1
+    assert problems[0].startswith("config/topics.json.bak None: ")
+
+
+def test_offsets_that_no_queue_has(root: Path) -> None:
+    (root / "config").mkdir()
+    (root / "config" / "consumerOffset.json").write_text(
+        '{"offsetTable":{"orders@good":{0:3,1:-1},"orders@far":{0:99999},"gone@far":{0:7},"orders@wrong":{0:-7}}}'
+    )
+    report, problems = verified(root)
+    assert problems == ["config/consumerOffset.json None: orders@wrong: offset -7 in queue 0 makes no sense"]
+    assert "orders@far: offset 99999 in queue 0, which ends at" in notes(report)
+    assert "gone@far" not in notes(report)
 
 
 def test_store_times_that_go_back_are_noted(tmp_path: Path) -> None:
@@ -663,7 +706,7 @@ def test_the_offsets_of_queues_follow_the_log(root: Path, places: list[int]) -> 
 
 def test_index_files(sample: Path) -> None:
     files = inspected(sample, "index")
-    assert {file["entries"] for file in files[:-1]} == {127}
+    assert {file["entries"] for file in files[:-1]} == {124}, "all keys of a record are in one file"
     assert sum(file["entries"] for file in files) == verified(sample)[0]["index_entries"]
     assert files[0]["begin_log_offset"] == 0
 

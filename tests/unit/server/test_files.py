@@ -3,7 +3,7 @@
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -49,9 +49,9 @@ class Trouble:
             self.happened = True
             raise Crash if self._kind is Crash else OSError(errno.EIO, "the disk fails")
 
-    def open_file(self, path: Path, mode: str) -> "HalfWriter":
+    def open_file(self, path: Path, mode: str, opener: Callable[[str, int], int]) -> "HalfWriter":
         self.count()
-        return HalfWriter(open(path, mode, buffering=0), self)  # type: ignore[arg-type]
+        return HalfWriter(open(path, mode, buffering=0, opener=opener), self)  # type: ignore[arg-type]
 
     def unlink(self, path: Path, missing_ok: bool) -> None:
         if self._kind is Crash and self.happened:

@@ -8,14 +8,19 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from kourou.protocol.bodies import DataVersion, TopicConfigSerializeWrapper
+from kourou.store.commit_log import NewMessage
 from kourou.store.disk import Disk, File, RealDisk
 from kourou.store.errors import StoreInUseError
+from kourou.store.metadata import TOPICS
+from kourou.store.settings import StoreSettings
+from kourou.store.store import Store
 from kourou.testing.disk import (
     BLOCK,
     SECTOR,
@@ -874,3 +879,52 @@ def content(disk: SimulatedDisk) -> bytes:
 def _typed(disk: SimulatedDisk) -> tuple[Disk, Iterator[Disk], File]:
     """mypy holds the twin to the port here."""
     return disk, disk.crash_images(1), disk.open(ROOT / "0")
+
+
+# ── Who may read the files ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@contextmanager
+def umask(mask: int) -> Iterator[None]:
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def modes(root: Path) -> dict[str, int]:
+    return {str(path.relative_to(root.parent)): path.stat().st_mode & 0o777 for path in (root, *root.rglob("*"))}
+
+
+def test_only_the_owner_may_read_a_store(tmp_path: Path) -> None:
+    """With everything in it: log, queues, index, tables and their backups, small files, and what is aside."""
+    root = tmp_path / "parent" / "store"
+    settings = StoreSettings(commit_log_file_size=8192, queue_file_entries=10, index_slots=8, index_entries=32)
+    with umask(0o022):
+        host = bytes([127, 0, 0, 1, 0, 0, 42, 159])
+        store = Store.open(root, settings, store_host=host, now_ms=1, file_time="{:017}".format)
+        for number in range(60):
+            store.append([NewMessage("orders", 0, bytes(300), b"KEYS\1k\2", 1, host)], 1)
+            store.dispatch()
+            table = store.metadata(TOPICS)
+            table.load()
+            table.save(TopicConfigSerializeWrapper(data_version=DataVersion(counter=number)))
+        store.flush(1)
+        running = modes(root)
+        store.close(1)
+    found = {**running, **modes(root)}
+    folders = {name for name in found if (root.parent / name).is_dir()}
+    assert {"store/config/topics.json.bak", "store/checkpoint", "store/lock", "store/kourou-clean.json"} < found.keys()
+    assert len(found) - len(folders) > 15
+    assert {found[name] for name in folders} == {0o700}
+    assert {found[name] for name in found.keys() - folders} == {0o600}
+    assert root.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_stricter_umask_counts(tmp_path: Path) -> None:
+    disk = RealDisk(tmp_path / "aside")
+    with umask(0o277):
+        disk.create(tmp_path / "file", 4096).close()
+        disk.replace(tmp_path / "small", b"content")
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("file", "small")] == [0o400, 0o400]

@@ -63,6 +63,7 @@ def fill(index: Index, count: int, start: int = 0) -> None:
     for n in range(start, start + count):
         assert put(index, str(n % 7), n * 100, NOW_MS + n * 1000) == 1
         assert put(index, "all", n * 100, NOW_MS + n * 1000) == 1
+        index.finish()
 
 
 def found(index: Index, key: str, limit: int = 1000, begin_ms: int = 0, end_ms: int = FOREVER) -> list[int]:
@@ -155,6 +156,48 @@ def test_records_that_the_index_has_are_skipped(open_index: Open) -> None:
     assert put(index, "b", 499) == 0
     assert put(index, "b", 500) == 1, "one record may have many keys"
     assert found(index, "b") == [500]
+
+
+def test_a_finished_record_is_never_entered_again(open_index: Open, disk: Disk, folder: Path) -> None:
+    """Apache's broker enters, after a start, the records from the header's end on."""
+    index = open_index()
+    put(index, "a", 500)
+    assert put(index, "b", 500) == 1
+    assert header(disk.read_at(folder / file_time(NOW_MS), 0, HEADER_SIZE), 0)[3] == 500, "one more key may come"
+    index.finish()
+    assert header(disk.read_at(folder / file_time(NOW_MS), 0, HEADER_SIZE), 0)[3] == 501
+    assert put(index, "a", 500) == 0
+    for file in index.dirty_files():
+        file.sync()
+    index.close()
+    again = open_index()
+    assert (again.end_physical, put(again, "a", 500), put(again, "a", 501)) == (500, 0, 1)
+
+
+def test_a_header_of_apache_is_finished(open_index: Open, disk: Disk, folder: Path) -> None:
+    index = open_index()
+    put(index, "a", 500)  # Apache's broker leaves it like this
+    for file in index.dirty_files():
+        file.sync()
+    index.close()
+    again = open_index()
+    assert again.end_physical == 500
+    again.finish()
+    assert put(again, "a", 500) == 0
+    (file,) = again.dirty_files()
+    file.sync()
+    assert header(disk.read_at(folder / file_time(NOW_MS), 0, HEADER_SIZE), 0)[3] == 501
+
+
+def test_a_full_file_leaves_the_next_one_what_is_entered(open_index: Open) -> None:
+    index = open_index()
+    for n in range(ENTRIES - 1):
+        put(index, "a", n)
+    index.finish()
+    assert put(index, "a", ENTRIES - 2) == 0
+    assert put(index, "a", ENTRIES) == 1
+    assert len(index.names) == 2
+    assert put(index, "b", ENTRIES - 2) == 0
 
 
 def test_a_record_is_found_once(open_index: Open) -> None:

@@ -17,7 +17,7 @@ from kourou.protocol.record import decode_record
 from kourou.store.commit_log import NewMessage
 from kourou.store.consume_queue import Boundary
 from kourou.store.disk import Disk, RealDisk
-from kourou.store.reading import GetResult, GetStatus, Reader, ReadLimits
+from kourou.store.reading import WALK_BYTES_MAX, GetResult, GetStatus, Reader, ReadLimits
 from kourou.store.settings import FlushMode, StoreSettings
 from kourou.store.store import Store
 from kourou.testing.disk import SimulatedDisk
@@ -54,6 +54,10 @@ def message(
 ) -> NewMessage:
     properties = (f"TAGS\1{tag}\2" if tag else "") + (f"KEYS\1{keys}\2" if keys else "")
     return NewMessage("orders", queue_id, body, properties.encode(), NOW, HOST, sys_flag=sys_flag)
+
+
+def message_with_id(unique_key: str) -> NewMessage:
+    return NewMessage("orders", 0, b"body", f"UNIQ_KEY\1{unique_key}\2".encode(), NOW, HOST)
 
 
 def send(store: Store, *messages: NewMessage, now_ms: int = NOW) -> list[int]:
@@ -371,6 +375,7 @@ def test_blanks_are_passed_over(store: Store) -> None:
     """What a queue has in place of messages that the log lost, and before its first one."""
     send(store, *numbered(2))
     queue = store.queues.ensure("orders", 0)
+    queue.next_offset = 5
     places = [entry.physical_offset for entry in store.append([message(b"5.")], NOW)]
     queue.put(places[0], store.log.end - places[0], 0, 5)
     # Their impossible size ends a read that has found something.
@@ -426,6 +431,40 @@ def test_places_where_no_record_begins(store: Store) -> None:
     for place in (-1, 1, places[1] + 4, filler, SEGMENT - 1, store.log.end, store.log.end + 1, 2**62):
         assert store.reader.record_at(place) is None
         assert store.reader.message_at(place) is None
+
+
+@pytest.mark.parametrize("queue_id", [0, 7], ids=["of a queue", "of no queue"])
+@pytest.mark.parametrize("count", [0, 12], ids=["near the start", "deep in the log"])
+def test_a_record_in_the_body_of_another_is_none(store: Store, queue_id: int, count: int) -> None:
+    """Its sender may know where it will be stored, so that every field is right, and the CRC."""
+    send(store, *numbered(count, 1000))
+    (genuine,) = send(store, message(b"genuine", keys="k"))
+    forged = bytearray(store.reader.record_at(genuine) or b"")
+    place = store.log.end + 88
+    forged[12:16], forged[28:36] = queue_id.to_bytes(4), place.to_bytes(8)
+    (outer,) = send(store, message(bytes(forged)))
+    assert outer + 88 == place
+    assert decode_record(store.log.read(place, len(forged)), crc=True).physical_offset == place
+    assert store.reader.record_at(outer) is not None
+    assert store.reader.record_at(place) is None
+    assert store.reader.message_at(place) is None
+
+
+def test_a_record_of_a_removed_topic_is_found_by_the_index_or_near_the_start(store: Store) -> None:
+    places = send(store, *numbered(2), *(message_with_id(f"ID{number}") for number in range(3)))
+    store.remove_topic("orders")
+    assert all(store.reader.record_at(place) is not None for place in places)
+
+
+def test_a_long_walk_is_not_made_for_an_offset(tmp_path: Path) -> None:
+    store = opened(SimulatedDisk(Random(1)), tmp_path / "store", replace(SETTINGS, commit_log_file_size=1 << 20))
+    places = send(store, *numbered(2), *numbered(20, 4000), message_with_id("ID"), *numbered(1))
+    assert places[-1] > WALK_BYTES_MAX
+    assert all(store.reader.record_at(place) is not None for place in places)
+    store.remove_topic("orders")
+    found = [store.reader.record_at(place) is not None for place in (places[1], *places[-2:])]
+    assert found == [True, True, False], "near the start; in the index; neither"
+    store.abandon()
 
 
 def test_a_record_that_does_not_hold(store: Store) -> None:

@@ -1,0 +1,107 @@
+"""A walk over the records of the log by plain reads, for a worker thread: no page of the mapped log is waited for.
+
+A read releases the interpreter lock, and what is read at once takes a compiled scanner less than a millisecond. So the
+owner of the store goes on meanwhile.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kourou.protocol.record import Found, Scanner
+from kourou.store.disk import Disk
+from kourou.store.segments import segment_name
+
+CHUNK: Final = 256 * 1024
+"""Bytes of the log that are read and scanned at once."""
+
+RECORD_MAX: Final = 64 * 1024 * 1024
+"""A record that claims to be longer is damaged."""
+
+_MAGICS: Final = (b"\xda\xa3\x20\xa7", b"\xda\xa3\x20\xab")
+_POSITION_END: Final = 36  # where in a record its physical offset ends
+
+
+@dataclass(slots=True)
+class LogWalk:
+    """Where a walk stands, and up to where it goes: `end` is where a record ends."""
+
+    disk: Disk
+    folder: Path
+    file_size: int
+    at: int
+    end: int
+
+    def records(self, budget: int) -> Iterator[Scanner]:
+        """Scanners at the records from here on, until some `budget` of bytes is read. Raises OSError.
+
+        What is damaged is passed over. When it ends, `at` is behind the last record.
+        """
+        size = CHUNK
+        while self.at < self.end and budget > 0:
+            data = self._read(self.at, size)
+            budget -= max(len(data), 1)
+            start, size = self.at, CHUNK
+            scanner = Scanner(data, crc=True, base=start)
+            found = scanner.step()
+            while found == Found.RECORD:
+                yield scanner
+                self.at = start + scanner.next_at
+                found = scanner.step()
+            if found == Found.FILLER:
+                self.at = self._next_file(start)
+            elif self.at == start:
+                needed = int.from_bytes(data[:4])
+                if found == Found.CUT and len(data) < needed <= min(RECORD_MAX, self._next_file(start) - start):
+                    size = needed
+                else:
+                    self._pass_over(budget)
+
+    def record(self, offset: int, size: int) -> Scanner | None:
+        """A scanner at the record at an offset, if there is a whole one of this size. Raises OSError."""
+        if not 0 < size <= RECORD_MAX or offset < 0 or offset + size > self.end:
+            return None
+        try:
+            data = self._read(offset, size)
+        except FileNotFoundError:
+            return None
+        scanner = Scanner(data, crc=True, base=offset)
+        return scanner if scanner.step() == Found.RECORD and scanner.size == size else None
+
+    def _next_file(self, offset: int) -> int:
+        return offset - offset % self.file_size + self.file_size
+
+    def _read(self, offset: int, size: int) -> bytes:
+        at = offset % self.file_size
+        size = min(size, self.file_size - at, max(self.end, offset) - offset)
+        return self.disk.read_at(self.folder / segment_name(offset - at), at, size)
+
+    def _pass_over(self, budget: int) -> None:
+        """Go on where something says that it is a record there, or with the next file."""
+        start, following = self.at + 1, min(self._next_file(self.at), self.end)
+        while start < following and budget > 0:
+            data = self._read(start, CHUNK + _POSITION_END)
+            budget -= max(len(data), 1)
+            found = self._claim(data, start)
+            if found is not None:
+                self.at = found
+                return
+            start += CHUNK
+        self.at = min(start, following)
+
+    @staticmethod
+    def _claim(data: bytes, start: int) -> int | None:
+        places = sorted(place for magic in _MAGICS for place in _places(data, magic))
+        for place in places:
+            at = place - 4
+            if at >= 0 and int.from_bytes(data[at + 28 : at + _POSITION_END]) == start + at:
+                return start + at
+        return None
+
+
+def _places(data: bytes, magic: bytes) -> Iterator[int]:
+    at = data.find(magic)
+    while at >= 0:
+        yield at
+        at = data.find(magic, at + 1)
