@@ -1,4 +1,4 @@
-"""Installs what the interop tests need and the machine lacks (Java 17, Maven, Go), where it may: root with apt-get.
+"""Installs what tests need and the machine lacks (Java 17, Maven, Go, libfaketime), where it may: root with apt-get.
 
 Where it may not, it says so loudly; the tests that need the missing tool are then skipped with the same reason.
 """
@@ -7,8 +7,15 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
-TOOLS = {"java": "openjdk-17-jdk-headless", "javac": "openjdk-17-jdk-headless", "mvn": "maven", "go": "golang-go"}
+TOOLS = {
+    "java": "openjdk-17-jdk-headless",
+    "javac": "openjdk-17-jdk-headless",
+    "mvn": "maven",
+    "go": "golang-go",
+    "libfaketime": "libfaketime",
+}
 
 
 def main() -> int:
@@ -16,7 +23,7 @@ def main() -> int:
     if not missing:
         return 0
     if os.geteuid() == 0 and shutil.which("apt-get"):
-        print(f"interop tests: installing {' '.join(missing)}", file=sys.stderr)
+        print(f"tests: installing {' '.join(missing)}", file=sys.stderr)
         environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
         subprocess.run(["apt-get", "update", "-qq"], check=False, env=environment)
         command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing]
@@ -24,7 +31,7 @@ def main() -> int:
     for tool, package in TOOLS.items():
         if not _found(tool):
             print(
-                f"\n*** {tool} is missing: the interop tests that need it will be SKIPPED.\n"
+                f"\n*** {tool} is missing: the tests that need it will be SKIPPED.\n"
                 f"*** Install the package {package} (or run this as root), then try again.\n",
                 file=sys.stderr,
             )
@@ -32,6 +39,8 @@ def main() -> int:
 
 
 def _found(tool: str) -> bool:
+    if tool == "libfaketime":
+        return any(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
     return bool(shutil.which(tool) or (tool == "go" and os.access("/usr/local/go/bin/go", os.X_OK)))
 
 

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -82,6 +82,8 @@ class Peer:
 class Target:
     """A running `kourou namesrv`."""
 
+    extra_environment: Mapping[str, str] = {}
+
     def __init__(self, folder: Path, *settings: str) -> None:
         told = self._start(folder, ["namesrv", "-p", "0"], [f"kvConfigPath={folder / 'kvConfig.json'}", *settings])
         self.port = int(told["namesrv"].rpartition(":")[2])
@@ -97,7 +99,11 @@ class Target:
         self.started = time.monotonic()
         with self.log_path.open("wb") as log:
             self.process = subprocess.Popen(
-                command, stdout=log, stderr=log, cwd=folder, env={**os.environ, "HOME": str(folder)}
+                command,
+                stdout=log,
+                stderr=log,
+                cwd=folder,
+                env={**os.environ, "HOME": str(folder), **self.extra_environment},
             )
         while not ready.exists():
             assert self.process.poll() is None, self.log

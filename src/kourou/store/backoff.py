@@ -34,10 +34,10 @@ class Backoff:
     def failed(self, error: object, now_ms: int) -> None:
         self.failures += 1
         self.retry_ms = now_ms + min(FIRST_MS << min(self.failures - 1, 10), MOST_MS)
-        cause = str(error)
-        if cause != self._cause:
+        cause = f"errno {error.errno}" if isinstance(error, OSError) and error.errno else str(error)
+        if cause != self._cause:  # the paths of one failing disk differ from try to try
             self._cause = cause
-            self._log.error("%s, which is retried: %s", self._what, cause)
+            self._log.error("%s, which is retried: %s", self._what, error)
 
     def succeeded(self) -> None:
         if self.failures:

@@ -390,7 +390,12 @@ class Store:
         due += [job for job in (repair, index_repair) if job is not None]
         dirty = commit_log.end - commit_log.flushed
         if commit_log.failed is not None:
-            if self._log_job is None and self._mend_job is None and self._mends.is_ready(now_ms):
+            if (
+                self._log_job is None
+                and self._mend_job is None
+                and self._mends.is_ready(now_ms)
+                and self._log_syncs.is_ready(now_ms)
+            ):
                 self._mend_job = self.log.mend(sealed=self._settings.record_crc)
                 due.append(self._mend_job)
         elif (
@@ -489,7 +494,7 @@ class Store:
     def _log_synced(self, job: SyncLog, now_ms: int) -> list[Hashable]:
         if job.error is not None:
             self.log.sync_failed(job.error)
-            log.error("%s", self.log.failed)
+            self._log_syncs.failed(job.error, now_ms)
             return []
         self.log.synced(job.upto, job.stored_ms)
         self._unflushed_since_ms = self._log_job_ms if self.log.end > self.log.flushed else None
@@ -513,8 +518,9 @@ class Store:
             return []
         self._mends.succeeded()
         if self.log.end < before:
-            log.error("%d bytes behind offset %d were never written and are lost", before - self.log.end, self.log.end)
-        log.warning("the log is written anew, safe up to %d: writing goes on", self.log.flushed)
+            log.error("%d bytes after offset %d were never written and are lost", before - self.log.end, self.log.end)
+        if self._log_syncs.failures == 1:  # a disk that fails again and again is not worth a line each time
+            log.warning("the log was written again and is durable up to %d: writing goes on", self.log.flushed)
         return self._waiters.safe(self.log.flushed)
 
     def _cut_to(self, end: int, *, closed: bool = False) -> None:

@@ -1,5 +1,7 @@
 """Clocks that jump: what runs by intervals and deadlines takes no notice, what is stored and shown follows."""
 
+from dataclasses import replace
+
 import pytest
 from tests.unit.broker.asking import GROUP, TOPIC, heartbeat, ok, pull, request, send
 
@@ -7,7 +9,7 @@ from kourou.broker.events import Run
 from kourou.protocol import headers
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.store.jobs import SyncLog
-from kourou.testing.broker import SimulatedBroker
+from kourou.testing.broker import SMALL_STORE, SimulatedBroker
 
 HOUR = 3_600_000
 JUMPS = pytest.mark.parametrize("jump_ms", [-HOUR, 24 * HOUR, -24 * HOUR, HOUR])
@@ -96,3 +98,16 @@ def test_a_flush_that_is_late_is_told() -> None:
     world.pass_time(1_000)
     world.work()
     assert world.store.flush_late_ms(world.now_ms) == 0
+
+
+def test_expired_segments_go_when_the_clock_is_set_ahead() -> None:
+    hours = ";".join(f"{hour:02}" for hour in range(24))
+    world = SimulatedBroker(store_settings=replace(SMALL_STORE, delete_when=hours, reserved_hours=2))
+    client = world.connect()
+    for _ in range(200):
+        ok(client, send(b"x" * 1_000))
+    world.pass_time(120_000)
+    start = world.store.log.start
+    world.set_clock(24 * HOUR)
+    world.pass_time(60_000)
+    assert world.store.log.start > start

@@ -14,6 +14,7 @@ from kourou.protocol.codes import SysFlag
 from kourou.protocol.hashes import java_hash
 from kourou.protocol.hosts import encode_host
 from kourou.protocol.record import decode_record
+from kourou.store.backoff import FIRST_MS
 from kourou.store.commit_log import NewMessage
 from kourou.store.consume_queue import Boundary
 from kourou.store.disk import Disk, RealDisk
@@ -614,7 +615,7 @@ def test_a_sync_that_fails_shows_nothing(tmp_path: Path) -> None:
     store.dispatch()
     assert store.refusal
     assert nothing_is_seen(store, place, before=0)
-    for job in store.jobs(NOW):  # the segment is written anew
+    for job in store.jobs(NOW + FIRST_MS):  # the segment is written again
         job.run()
         store.finished(job, NOW)
     store.dispatch()
