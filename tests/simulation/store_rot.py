@@ -99,7 +99,8 @@ class RottenRun(Run):
         folders = self.random.choice(([QUEUES], [INDEX], [QUEUES, INDEX], single[:1] if self.trusting else [QUEUES]))
         for folder in folders:
             self.note(f"without {folder}")
-            self.disk.remove_folder(folder)
+            with self.disk.at_rest():
+                self.disk.remove_folder(folder)
 
     def lose_small(self) -> None:
         for name in self.random.sample(("checkpoint", "kourou-clean.json"), 1):

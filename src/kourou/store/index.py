@@ -272,11 +272,12 @@ class IndexFile:
         file.sync()
         self._asked = self.count
 
-    def begins_before(self, log_end: int) -> bool:
-        """Is the first entry that of a record before this offset? Raises OSError."""
+    def first_physical(self) -> int:
+        """Where the record of the first entry lies; -1 if the entry is not valid. Raises OSError."""
         first = self._disk.read_at(self.path, self._entries_at + ENTRY_SIZE, ENTRY_SIZE)
         hash_, physical_offset, seconds, _ = entry_layout.index_entry(first, 0)
-        return hash_ >= 0 and seconds >= 0 and 0 <= physical_offset < log_end and (hash_ > 0 or physical_offset > 0)
+        is_valid = hash_ >= 0 and seconds >= 0 and (hash_ > 0 or physical_offset > 0)
+        return physical_offset if is_valid else -1
 
     def _gather(self, log_end: int, view: memoryview, slots: memoryview) -> None:
         """Count the entries that hold and are of records before this offset, and find the newest of each slot."""
@@ -557,7 +558,11 @@ class Index:
         Raises DiskFullError, DiskFailedError, OSError.
         """
         files, self._files = self._files, []
-        last = max((number for number, file in enumerate(files) if file.begins_before(log_end)), default=-1)
+        last, first = -1, 0
+        for number, file in enumerate(files):
+            physical = file.first_physical()
+            if first <= physical < log_end:  # an earlier offset than in the file before is one that a crash has torn
+                last, first = number, physical
         for file in files[last + 1 :]:
             file.remove()
         for file in files[: max(last, 0)]:
