@@ -48,6 +48,10 @@ class Tick(msgspec.Struct, frozen=True, gc=False):
     """Time has passed; what is due is done."""
 
 
+class Turn(msgspec.Struct, frozen=True, gc=False):
+    """Time for unfinished work. Sent again and again while `Broker.is_busy`, after others were served."""
+
+
 class Done(msgspec.Struct, frozen=True, gc=False):
     """A job of the store was run by a worker."""
 
@@ -76,7 +80,7 @@ class Announced(msgspec.Struct, frozen=True, gc=False):
     answer: Command | None
 
 
-Event: TypeAlias = Requests | Gone | Tick | Done | Saved | Answered | Announced
+Event: TypeAlias = Requests | Gone | Tick | Turn | Done | Saved | Answered | Announced
 
 
 # ── Effects ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -145,7 +149,7 @@ class Save(msgspec.Struct, frozen=True, gc=False):
     name: str
     version: int
     file: MetadataFile[Any]
-    content: bytes
+    content: bytes | bytearray
 
 
 class Announce(msgspec.Struct, frozen=True, gc=False):
@@ -174,6 +178,13 @@ class Asked(msgspec.Struct, frozen=True, gc=False):
     peer: Peer
     command: Command
     now_ms: int
+
+
+class Large(msgspec.Struct, frozen=True, gc=False):
+    """An answer whose body was built in slices. The command's own body is empty."""
+
+    command: Command
+    body: bytearray
 
 
 class Outbox:

@@ -8,6 +8,10 @@
 A step takes whatever has come since the last one, so a hundred sends of one read are dispatched once. It never raises
 for what a peer sent: a request that makes no sense is answered with the reason.
 
+No request holds the event loop for long. A function that may need more than a few milliseconds is a generator and runs
+in slices (`kourou.broker.turns`). Requests that follow it on the same connection do not wait for it, unless they are
+long as well.
+
 An answer leaves when what it promises is true: a stored message is as safe as the flush mode says, a new topic is in
 topics.json.
 
@@ -17,7 +21,8 @@ Java: BrokerController.
 import logging
 import random
 from collections.abc import Callable
-from typing import assert_never
+from types import GeneratorType
+from typing import TypeAlias, assert_never
 
 import msgspec
 
@@ -33,6 +38,7 @@ from kourou.broker.events import (
     Effect,
     Event,
     Gone,
+    Large,
     Outbox,
     Peer,
     Refused,
@@ -42,6 +48,7 @@ from kourou.broker.events import (
     Run,
     Saved,
     Tick,
+    Turn,
 )
 from kourou.broker.groups import Groups
 from kourou.broker.keeping import Keeping
@@ -60,6 +67,7 @@ from kourou.broker.send import Send
 from kourou.broker.slow_readers import SlowReaders
 from kourou.broker.stats import Stats
 from kourou.broker.topics import Topics
+from kourou.broker.turns import Slices, Turns
 from kourou.protocol.codes import CommandFlag, RequestCode, ResponseCode
 from kourou.protocol.command import Command
 from kourou.protocol.errors import ProtocolError
@@ -75,8 +83,11 @@ _SYSTEM_ERROR = int(ResponseCode.SYSTEM_ERROR)
 
 TOPICS, GROUPS, OFFSETS, DELAYS = "topics", "groups", "offsets", "delays"
 
-Serve = Callable[[Asked], Command | None]
-"""Serves a request: the answer, or None if it was given or will be."""
+Answer: TypeAlias = Command | Large | None
+"""The answer to a request; None if it was given or will be."""
+
+Serve: TypeAlias = Callable[[Asked], Command | None | Slices[Command | None] | Slices[Command | Large]]
+"""Serves a request, at once or in slices."""
 
 
 class Broker:
@@ -93,8 +104,9 @@ class Broker:
         unique_id: Callable[[int], str],
         chance: random.Random,
         local_day: Callable[[int], object] = lambda now_ms: now_ms // 86_400_000,
+        clock_ns: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`local_day` names the day of a time where the broker is.
+        """`local_day` names the day of a time where the broker is; `clock_ns` measures slices of long work.
 
         Raises BadStoreError, OSError: the tables can't be read.
         """
@@ -103,7 +115,8 @@ class Broker:
         self.settings = settings
         self.store = store
         self.outbox = Outbox()
-        self.keeping = Keeping(self.outbox)
+        self.turns = Turns(clock_ns, lambda: settings.long_memory_max)
+        self.keeping = Keeping(self.outbox, self.turns)
         self.started_ms = now_ms
         keep = self.keeping
         store.reader.limits.memory_window = memory_bytes * settings.memory_ratio // 100
@@ -161,7 +174,7 @@ class Broker:
             self.stats,
             is_sync=self._is_sync,
         )
-        self._scan_ms = now_ms
+        self._scan_ms = self._now_ms = now_ms
         self._dispatch_problem: str | None = None
         self._serve: dict[int, Serve] = {
             RequestCode.SEND_MESSAGE: self.send.send,
@@ -208,6 +221,7 @@ class Broker:
         """What follows from these events, in order."""
         if self.lane is not None:
             self.lane.tables_may_change()
+        self._now_ms = now_ms
         ticked = False
         for event in events:
             if type(event) is Requests:
@@ -251,6 +265,8 @@ class Broker:
                 self._gone(peer)
             case Tick():
                 pass  # `step` does what is due
+            case Turn():
+                self.turns.take_turn()
             case Done(job):
                 end = self.store.log.end
                 for token in self.store.finished(job, now_ms):
@@ -289,21 +305,64 @@ class Broker:
             answer = command.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
         else:
             try:
-                answer = serve(asked)
-            except Refused as refused:
-                answer = command.answer(refused.code, refused.remark, refused.ext)
-            except ProtocolError as error:
-                answer = command.answer(_SYSTEM_ERROR, str(error))
-            except (StoreError, OSError) as error:
-                log.error("request %d failed peer=%s: %s", command.code, asked.peer.address, error)
-                answer = command.answer(_SYSTEM_ERROR, str(error))
-            except Exception as error:  # a fault of ours: who asked is told, and everybody else is served
-                log.exception("request %d failed peer=%s", command.code, asked.peer.address)
-                answer = command.answer(_SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+                found = serve(asked)
+                if type(found) is GeneratorType:
+                    self._check_long(asked)
+                    self.turns.start(asked.peer, self._serve_in_slices(asked, found), len(command.body))
+                    return
+                answer = found  # type: ignore[assignment]
+            except Exception as error:
+                answer = _refusal(asked, error)
         if answer is not None and not command.flag & _ONE_WAY:
             effects.append(Reply(asked.peer, answer))
         if keeping.total != changes:
             self._hold_until_kept(mark, asked.now_ms)
+
+    def _check_long(self, asked: Asked) -> None:
+        """Raises Refused when too much long work waits already."""
+        turns, settings = self.turns, self.settings
+        if turns.count >= settings.long_requests_max:
+            raise Refused(
+                ResponseCode.SYSTEM_BUSY,
+                f"{turns.count} long requests wait, the limit (maxLongRequests): try again later",
+            )
+        if turns.size + turns.held + len(asked.command.body) > settings.long_memory_max and turns.is_busy:
+            raise Refused(
+                ResponseCode.SYSTEM_BUSY,
+                f"long requests hold {turns.size + turns.held} bytes, the limit is {settings.long_memory_max} "
+                "(maxLongRequestMemory): try again later",
+            )
+
+    def _serve_in_slices(self, asked: Asked, slices: Slices[Command | Large | None]) -> Slices[None]:
+        keeping, limit_ns = self.keeping, self.settings.long_time_ms * 1_000_000
+        changed = False
+        answer: Answer
+        while True:
+            total, mark = keeping.total, len(self.outbox.effects)
+            try:
+                if self.turns.spent_ns > limit_ns:
+                    slices.close()
+                    raise Refused(
+                        ResponseCode.SYSTEM_BUSY,
+                        f"the request took more than {self.settings.long_time_ms} ms (maxLongRequestTime)",
+                    )
+                held = next(slices)
+            except StopIteration as end:
+                answer = end.value
+                break
+            except Exception as error:
+                answer = _refusal(asked, error)
+                break
+            changed |= keeping.total != total
+            yield held
+        if not asked.command.flag & _ONE_WAY:
+            if type(answer) is Large:
+                size = len(answer.body)
+                self.outbox.put(ReplyParts(asked.peer, answer.command, [memoryview(answer.body)], size))
+            elif answer is not None:
+                self.outbox.put(Reply(asked.peer, answer))  # type: ignore[arg-type]
+        if changed or keeping.total != total:
+            self._hold_until_kept(mark, self._now_ms)
 
     def _hold_until_kept(self, mark: int, now_ms: int) -> None:
         """What follows from a request that changed a table waits until the table is safe."""
@@ -360,7 +419,13 @@ class Broker:
                 self.outbox.put(Close(peer, f"no heartbeat for {self.settings.client_timeout_ms // 1000} s"))
                 self._gone(peer)
 
+    @property
+    def is_busy(self) -> bool:
+        """Something is unfinished, and waits for a Turn."""
+        return self.turns.is_busy
+
     def _gone(self, peer: Peer) -> None:
+        self.turns.drop(peer)
         self.pull.polls.gone(peer)
         self.clients.gone(peer)
 
@@ -390,3 +455,18 @@ class Broker:
             log.error("the log can't be made safe: %s", error)
         self.delays.settle()
         self.keeping.write_all()
+
+
+def _refusal(asked: Asked, error: Exception) -> Command:
+    """The answer to a request that failed."""
+    command = asked.command
+    if isinstance(error, Refused):
+        return command.answer(error.code, error.remark, error.ext)
+    if isinstance(error, ProtocolError):
+        return command.answer(_SYSTEM_ERROR, str(error))
+    if isinstance(error, StoreError | OSError):
+        log.error("request %d failed peer=%s: %s", command.code, asked.peer.address, error)
+        return command.answer(_SYSTEM_ERROR, str(error))
+    # A fault of ours: who asked is told, and everybody else is served.
+    log.error("request %d failed peer=%s", command.code, asked.peer.address, exc_info=error)
+    return command.answer(_SYSTEM_ERROR, f"{type(error).__name__}: {error}")

@@ -14,6 +14,7 @@ import logging
 import os
 import random
 import secrets
+import time
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -40,6 +41,7 @@ from kourou.broker.events import (
     Saved,
     Tell,
     Tick,
+    Turn,
 )
 from kourou.broker.lane import IS_COMPILED
 from kourou.broker.machine import Broker
@@ -133,6 +135,8 @@ class BrokerProcess:
         self._read_ms = 0  # when the read came that the lane has served last
         self._events: list[Event] = []  # that came while a step was under way
         self._stopping = False
+        self._turn_due = False  # long work goes on in the loop's next round
+        self._closed = False  # the store is being closed, in another thread
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
@@ -236,6 +240,7 @@ class BrokerProcess:
                 unique_id=UniqueIdClock(settings.ip),
                 chance=random.Random(secrets.randbits(64)),
                 local_day=lambda time_ms: file_time(time_ms)[:8],  # yyyyMMdd
+                clock_ns=time.perf_counter_ns,
             )
         except OSError as error:
             store.abandon()
@@ -265,6 +270,7 @@ class BrokerProcess:
         self._name_servers.close()
         if self._metrics is not None:
             await self._metrics.stop()
+        self._closed = True
         # Not in the event loop's thread: a disk that hangs must not keep a second signal from being heard.
         await asyncio.to_thread(self._close_store)
 
@@ -370,6 +376,15 @@ class BrokerProcess:
                 self._perform(self.machine.step(events, now_ms()))
         finally:
             self._stepping = False
+        if self.machine.is_busy and not self._turn_due:
+            self._turn_due = True
+            asyncio.get_running_loop().call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        """A slice of long work, after everybody whose bytes are here was served."""
+        self._turn_due = False
+        if not self._closed:
+            self._step([Turn()])
 
     # ── Effects ───────────────────────────────────────────────────────────────────────────────────────────────────
 
