@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from kourou.broker.events import Outbox, Peer, Tell
 from kourou.broker.settings import BrokerSettings
+from kourou.broker.turns import Slices, Turns
 from kourou.protocol import headers
 from kourou.protocol.bodies import ConsumerData, SubscriptionData
 from kourou.protocol.codes import CommandFlag, RequestCode
@@ -23,6 +24,9 @@ log = logging.getLogger(__name__)
 
 BROADCASTING = "BROADCASTING"
 LATE_NOTICE_MS = 15_000
+MEMBERS_AT_ONCE = 50
+"""Members of a group that are told of a change before others have their turn."""
+
 _ONE_WAY = int(CommandFlag.ONE_WAY)
 
 
@@ -63,9 +67,12 @@ class ConsumerGroup:
 class Clients:
     """Everybody who has heart-beaten."""
 
-    def __init__(self, settings: BrokerSettings, outbox: Outbox) -> None:
+    def __init__(self, settings: BrokerSettings, outbox: Outbox, turns: Turns | None = None) -> None:
+        """`turns`: where the members of large groups are told; without, all at once."""
         self._settings = settings
         self._outbox = outbox
+        self._turns = turns or Turns()
+        self._telling: dict[str, None] = {}  # large groups whose members are being told
         self.consumers: dict[str, ConsumerGroup] = {}
         self.producers: dict[str, dict[Peer, Client]] = {}
         self.by_id: dict[str, Client] = {}  # the producers, for replies
@@ -189,14 +196,35 @@ class Clients:
         """Tell those groups that were not told at once; of many changes, they hear once."""
         if self._to_notify and now_ms >= self._notify_ms:
             self._notify_ms = now_ms + LATE_NOTICE_MS
-            for name in self._to_notify:
+            names, self._to_notify = self._to_notify, set()
+            for name in names:
                 if (group := self.consumers.get(name)) is not None:
                     self._tell(group)
-            self._to_notify.clear()
 
     def _tell(self, group: ConsumerGroup) -> None:
-        ext = headers.NotifyConsumerIdsChanged(consumer_group=group.name).encode()
-        for peer in group.clients:
+        """Members of a large group are told in slices; of changes that come before that, they hear once."""
+        if len(group.clients) <= MEMBERS_AT_ONCE and not self._telling:
+            self._tell_members(group.name, list(group.clients))
+            return
+        is_first = not self._telling
+        self._telling[group.name] = None
+        if is_first:
+            self._turns.start(self, self._tell_on())
+
+    def _tell_on(self) -> Slices[None]:
+        while self._telling:
+            yield 0
+            name = next(iter(self._telling))
+            del self._telling[name]
+            group = self.consumers.get(name)
+            members = [] if group is None else list(group.clients)
+            for at in range(0, len(members), MEMBERS_AT_ONCE):
+                self._tell_members(name, members[at : at + MEMBERS_AT_ONCE])
+                yield 0
+
+    def _tell_members(self, name: str, members: list[Peer]) -> None:
+        ext = headers.NotifyConsumerIdsChanged(consumer_group=name).encode()
+        for peer in members:
             command = Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, flag=_ONE_WAY, ext=ext)
             self._outbox.put(Tell(peer, command))
 

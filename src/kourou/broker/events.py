@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from kourou.protocol.codes import RequestCode
 from kourou.protocol.command import Command
 from kourou.store.jobs import Job
 from kourou.store.metadata import MetadataFile
@@ -74,10 +75,12 @@ class Answered(msgspec.Struct, frozen=True, gc=False):
 
 
 class Announced(msgspec.Struct, frozen=True, gc=False):
-    """A name server answered a registration; None: it could not be reached."""
+    """A name server answered a registration; None: there is no answer, and `error` says why."""
 
     address: str
     answer: Command | None
+    error: str | None = None
+    code: int = RequestCode.REGISTER_BROKER  # of the command that was sent
 
 
 Event: TypeAlias = Requests | Gone | Tick | Turn | Done | Saved | Answered | Announced
@@ -184,7 +187,7 @@ class Large(msgspec.Struct, frozen=True, gc=False):
     """An answer whose body was built in slices. The command's own body is empty."""
 
     command: Command
-    body: bytearray
+    body: list[bytes | bytearray]
 
 
 class Outbox:

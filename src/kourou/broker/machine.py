@@ -62,6 +62,7 @@ from kourou.broker.queries import Queries
 from kourou.broker.queue_locks import QueueLocks
 from kourou.broker.registration import Registration
 from kourou.broker.replies import Replies
+from kourou.broker.request_bodies import RequestBodies
 from kourou.broker.retry import Retry
 from kourou.broker.send import Send
 from kourou.broker.slow_readers import SlowReaders
@@ -83,10 +84,21 @@ _SYSTEM_ERROR = int(ResponseCode.SYSTEM_ERROR)
 
 TOPICS, GROUPS, OFFSETS, DELAYS = "topics", "groups", "offsets", "delays"
 
+_MUST_FINISH = frozenset(
+    (
+        RequestCode.DELETE_TOPIC_IN_BROKER,
+        RequestCode.DELETE_SUBSCRIPTIONGROUP,
+        RequestCode.CLONE_GROUP_OFFSET,
+        RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
+        RequestCode.CLEAN_UNUSED_TOPIC,
+    )
+)
+"""Requests that change several things, one after the other: once begun, they are finished though nobody waits."""
+
 Answer: TypeAlias = Command | Large | None
 """The answer to a request; None if it was given or will be."""
 
-Serve: TypeAlias = Callable[[Asked], Command | None | Slices[Command | None] | Slices[Command | Large]]
+Serve: TypeAlias = Callable[[Asked], Command | Slices[Command | None] | Slices[Command | Large] | None]
 """Serves a request, at once or in slices."""
 
 
@@ -126,14 +138,14 @@ class Broker:
         offsets_file = store.metadata(metadata.CONSUMER_OFFSETS)
         self.topics = Topics(settings, topics_file.load(), lambda: keep.touch(TOPICS))
         self.groups = Groups(settings, groups_file.load(), lambda: keep.touch(GROUPS))
-        self.offsets = Offsets(offsets_file.load(), lambda: keep.touch(OFFSETS))
+        self.offsets = Offsets(offsets_file.load(), lambda: keep.touch(OFFSETS), lambda: settings.offsets_max)
         keep.add(TOPICS, topics_file, self.topics.wrapper)
         keep.add(GROUPS, groups_file, self.groups.wrapper)
         keep.add(OFFSETS, offsets_file, self.offsets.wrapper, settings.offsets_interval_ms)
 
         self.stats = Stats(self.topics.is_system, now_ms, local_day)
         self.locks = QueueLocks(settings.lock_time_ms)
-        self.clients = Clients(settings, self.outbox)
+        self.clients = Clients(settings, self.outbox, self.turns)
         self.puts = Puts(store, store_settings, self.outbox, settings)
         self.send = Send(
             settings, self.topics, self.groups, self.puts, self.locks, self.stats, store_host, unique_id, chance
@@ -153,9 +165,10 @@ class Broker:
             self.stats,
             self.outbox,
         )
-        self.members = Members(settings, store, self.topics, self.groups, self.clients, self.offsets, self.locks)
+        read = RequestBodies(settings)
+        self.members = Members(settings, store, self.topics, self.groups, self.clients, self.offsets, self.locks, read)
         self.queries = Queries(settings, store, self.outbox)
-        self.registration = Registration(settings, self.topics, self.outbox)
+        self.registration = Registration(settings, self.topics, self.outbox, self.turns)
         self.slow_readers = SlowReaders(settings, store, self.groups, self.clients, self.offsets, now_ms)
 
         if not store.report.clean:
@@ -211,6 +224,7 @@ class Broker:
                 self.puts,
                 self.pull.polls,
                 self.outbox,
+                read,
                 now_ms,
             ),
         }
@@ -308,7 +322,12 @@ class Broker:
                 found = serve(asked)
                 if type(found) is GeneratorType:
                     self._check_long(asked)
-                    self.turns.start(asked.peer, self._serve_in_slices(asked, found), len(command.body))
+                    self.turns.start(
+                        asked.peer,
+                        self._serve_in_slices(asked, found),
+                        len(command.body),
+                        must_finish=command.code in _MUST_FINISH,
+                    )
                     return
                 answer = found  # type: ignore[assignment]
             except Exception as error:
@@ -357,8 +376,8 @@ class Broker:
             yield held
         if not asked.command.flag & _ONE_WAY:
             if type(answer) is Large:
-                size = len(answer.body)
-                self.outbox.put(ReplyParts(asked.peer, answer.command, [memoryview(answer.body)], size))
+                parts = [memoryview(part) for part in answer.body]
+                self.outbox.put(ReplyParts(asked.peer, answer.command, parts, sum(map(len, parts))))
             elif answer is not None:
                 self.outbox.put(Reply(asked.peer, answer))  # type: ignore[arg-type]
         if changed or keeping.total != total:
@@ -414,7 +433,7 @@ class Broker:
         self.keeping.give_up_waiting(now_ms)
         if now_ms - self._scan_ms >= self.settings.client_scan_ms:
             self._scan_ms = now_ms
-            self.locks.forget_expired(now_ms)
+            self.turns.start(self.locks, self.locks.forget_expired(now_ms))
             for peer in list(self.clients.silent(now_ms - self.settings.client_timeout_ms)):
                 self.outbox.put(Close(peer, f"no heartbeat for {self.settings.client_timeout_ms // 1000} s"))
                 self._gone(peer)

@@ -28,10 +28,11 @@ SLICE_NS: Final = 5_000_000
 
 
 class _Task:
-    __slots__ = ("held", "size", "spent_ns", "work")
+    __slots__ = ("held", "must_finish", "size", "spent_ns", "work")
 
-    def __init__(self, work: Slices[None], size: int) -> None:
+    def __init__(self, work: Slices[None], size: int, must_finish: bool) -> None:
         self.work = work
+        self.must_finish = must_finish
         self.size = size  # bytes of the request's body
         self.held = 0  # what it said last
         self.spent_ns = 0
@@ -62,13 +63,16 @@ class Turns:
         """What the work that runs now has used in its earlier slices."""
         return 0 if self._running is None else self._running.spent_ns
 
-    def start(self, owner: Hashable, work: Slices[None], size: int = 0) -> None:
-        """Run work now, or let it wait if it can't be finished now. It must not raise."""
-        task = _Task(work, size)
+    def start(self, owner: Hashable, work: Slices[None], size: int = 0, *, must_finish: bool = False) -> None:
+        """Run work now, or let it wait if it can't be finished now. It must not raise.
+
+        `must_finish`: it goes on though its owner is gone.
+        """
+        task = _Task(work, size, must_finish)
         now_ns = self._clock_ns()
-        if not self._tasks and self._running is None and now_ns >= self._rest_until_ns:
-            if self._run(task, now_ns + SLICE_NS):
-                return
+        may_run = not self._tasks and self._running is None and now_ns >= self._rest_until_ns
+        if may_run and self._run(task, now_ns + SLICE_NS):
+            return
         self._tasks.setdefault(owner, deque()).append(task)
         self.count += 1
         self.size += size
@@ -84,9 +88,16 @@ class Turns:
 
     def drop(self, owner: Hashable) -> None:
         """Nobody waits for this owner's work any more."""
-        for task in self._tasks.pop(owner, ()):
-            self._forget(task)
-            task.work.close()
+        tasks = self._tasks.pop(owner, None)
+        if tasks is None:
+            return
+        for task in tasks:
+            if not task.must_finish:
+                self._forget(task)
+                task.work.close()
+        kept = deque(task for task in tasks if task.must_finish)
+        if kept:
+            self._tasks[owner] = kept
 
     def _run_next(self, until_ns: int) -> None:
         owner = self._next_owner()

@@ -452,9 +452,12 @@ class BrokerProcess:
 
     async def _announce(self, link: NameServerLink, announce: Announce) -> None:
         answer = await link.ask(announce.command, announce.timeout_ms / 1000)
-        if answer is not None:
+        code = announce.command.code
+        if isinstance(answer, str):
+            self._step([Announced(link.address, None, answer, code)])
+        else:
             self._registered.set()
-        self._step([Announced(link.address, answer)])
+            self._step([Announced(link.address, answer, None, code)])
 
 
 def _reply_parts(effect: ReplyParts) -> None:

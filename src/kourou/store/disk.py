@@ -122,7 +122,7 @@ class Disk(Protocol):
         them nearly empty, whether anything stands behind their end.
         """
 
-    def replace(self, path: Path, content: bytes, *, backup: bool = False) -> None:
+    def replace(self, path: Path, content: bytes | bytearray, *, backup: bool = False) -> None:
         """Write a small file so that a crash leaves the old or the new content; safe on return.
 
         With `backup`, the content before stays as `<name>.bak`.
@@ -243,7 +243,7 @@ def _write_at(descriptor: int, piece: bytes | memoryview, at: int) -> None:
         written += os.pwrite(descriptor, piece[written:], at + written)
 
 
-def _write_synced(path: Path, content: bytes) -> None:
+def _write_synced(path: Path, content: bytes | bytearray) -> None:
     with open(path, "wb") as file:
         file.write(content)
         file.flush()
@@ -385,7 +385,7 @@ class RealDisk:
         finally:
             os.close(descriptor)
 
-    def replace(self, path: Path, content: bytes, *, backup: bool = False) -> None:
+    def replace(self, path: Path, content: bytes | bytearray, *, backup: bool = False) -> None:
         aside = self._aside_name(path)
         try:
             _write_synced(aside, content)

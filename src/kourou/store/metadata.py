@@ -148,8 +148,8 @@ class MetadataFile(Generic[T]):
             ) from None
         if content is not None and _is_whole(content):
             raise BadStoreError(
-                f"{self.path} {why}. The older {self.backup.name} is not used in its place: repair the file, or move it "
-                f"away to start with {self.backup.name}"
+                f"{self.path} {why}. The older {self.backup.name} is not used in its place: repair the file, or move "
+                f"it away to start with {self.backup.name}"
             )
         self.problem = f"{self.path} {why}: {self.backup.name} is used instead, changes after it are lost"
         log.error("%s", self.problem)
@@ -366,9 +366,7 @@ class _Writer:
             content += self.text(value, unknown).encode()
         return content
 
-    def _table(
-        self, items: _Items, unknown: Mapping[str, Any], content: bytearray
-    ) -> Generator[int, None, None]:
+    def _table(self, items: _Items, unknown: Mapping[str, Any], content: bytearray) -> Generator[int, None, None]:
         """A table below the top: as `_mapping`, a few entries at a time."""
         before, now = self._entries.get(1, {}), {}
         line = self._lines[2]
@@ -425,8 +423,8 @@ class _Writer:
             content += f"{begin}{outer}{_scalar(name)}:{{".encode()
             begin = ","
             between = inner
-            for numbers in _numbers(queues):
-                content += between.encode() + numbers.replace(b",", b"," + inner.encode())
+            for part in numbers(queues):
+                content += between.encode() + part.replace(b",", b"," + inner.encode())
                 between = "," + inner
                 if len(content) - written >= BYTES_IN_SLICE:
                     written = len(content)
@@ -439,16 +437,16 @@ def _copied(value: Any) -> Any:
     return _Items(value.items()) if isinstance(value, Mapping) else value
 
 
-def _numbers(queues: Mapping[int, int]) -> Iterable[bytes]:
+def numbers(queues: Mapping[int, int]) -> Iterable[bytes]:
     """`0:11,1:10`, in several parts if there are many. In JSON of integers alone, quotes and braces are just that."""
     parts: Iterable[Mapping[int, int]] = (queues,) if queues else ()
     if len(queues) > NUMBERS_IN_SLICE:
         items = iter(list(queues.items()))
         parts = iter(lambda: dict(islice(items, NUMBERS_IN_SLICE)), {})
     for part in parts:
-        numbers = msgspec.json.encode(part).translate(None, b'"{}')
-        assert not numbers.translate(None, b"0123456789-:,"), "an offset table holds integers alone"
-        yield numbers
+        text = msgspec.json.encode(part).translate(None, b'"{}')
+        assert not text.translate(None, b"0123456789-:,"), "an offset table holds integers alone"
+        yield text
 
 
 _NO_ENTRY: tuple[None, str] = (None, "")

@@ -443,7 +443,7 @@ class SimulatedDisk:
             last += 1
         return min(max(start, first * BLOCK), end), min(last * BLOCK, end)
 
-    def replace(self, path: Path, content: bytes, *, backup: bool = False) -> None:
+    def replace(self, path: Path, content: bytes | bytearray, *, backup: bool = False) -> None:
         data = bytearray(content)
         room = bytearray(b"\1" * _blocks(len(data)))
         if backup and self._exists(path):
