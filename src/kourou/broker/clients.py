@@ -8,22 +8,24 @@ Java: ConsumerManager, ConsumerGroupInfo, ProducerManager, DefaultConsumerIdsCha
 """
 
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from kourou.broker.events import Outbox, Peer, Tell
 from kourou.broker.settings import BrokerSettings
-from kourou.broker.turns import Slices, Turns
 from kourou.protocol import headers
 from kourou.protocol.bodies import ConsumerData, SubscriptionData
 from kourou.protocol.codes import CommandFlag, RequestCode
 from kourou.protocol.command import Command
 from kourou.protocol.names import shown
+from kourou.turns import Slices, Turns
 
 log = logging.getLogger(__name__)
 
 BROADCASTING = "BROADCASTING"
 LATE_NOTICE_MS = 15_000
+MEMBERS_IN_SLICE = 5_000
+"""Members that are looked at before others have their turn."""
+
 MEMBERS_AT_ONCE = 50
 """Members of a group that are told of a change before others have their turn."""
 
@@ -276,11 +278,20 @@ class Clients:
             else:
                 self.unregister_producer(group, peer)
 
-    def silent(self, before_ms: int) -> Iterator[Peer]:
+    def silent(self, before_ms: int) -> Slices[set[Peer]]:
         """Connections whose last heartbeat is older."""
         found: set[Peer] = set()
-        for group in self.consumers.values():
-            found.update(peer for peer, client in group.clients.items() if client.seen_ms < before_ms)
-        for members in self.producers.values():
-            found.update(peer for peer, client in members.items() if client.seen_ms < before_ms)
-        yield from found
+        looked = 0
+        for names, table in ((list(self.consumers), self._members_of), (list(self.producers), self.producers.get)):
+            for name in names:
+                members = table(name) or {}
+                found.update(peer for peer, client in members.items() if client.seen_ms < before_ms)
+                looked += len(members) + 1
+                if looked > MEMBERS_IN_SLICE:
+                    looked = 0
+                    yield 0
+        return found
+
+    def _members_of(self, name: str) -> dict[Peer, Client] | None:
+        group = self.consumers.get(name)
+        return None if group is None else group.clients

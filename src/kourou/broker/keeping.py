@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from kourou.broker.events import Outbox, Save
-from kourou.broker.turns import Slices, Turns
 from kourou.store.metadata import MetadataFile
+from kourou.turns import Slices, Turns
 
 log = logging.getLogger(__name__)
 

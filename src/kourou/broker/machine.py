@@ -9,7 +9,7 @@ A step takes whatever has come since the last one, so a hundred sends of one rea
 for what a peer sent: a request that makes no sense is answered with the reason.
 
 No request holds the event loop for long. A function that may need more than a few milliseconds is a generator and runs
-in slices (`kourou.broker.turns`). Requests that follow it on the same connection do not wait for it, unless they are
+in slices (`kourou.turns`). Requests that follow it on the same connection do not wait for it, unless they are
 long as well.
 
 An answer leaves when what it promises is true: a stored message is as safe as the flush mode says, a new topic is in
@@ -68,7 +68,6 @@ from kourou.broker.send import Send
 from kourou.broker.slow_readers import SlowReaders
 from kourou.broker.stats import Stats
 from kourou.broker.topics import Topics
-from kourou.broker.turns import Slices, Turns
 from kourou.protocol.codes import CommandFlag, RequestCode, ResponseCode
 from kourou.protocol.command import Command
 from kourou.protocol.errors import ProtocolError
@@ -76,8 +75,12 @@ from kourou.store import metadata
 from kourou.store.errors import StoreError
 from kourou.store.settings import FlushMode
 from kourou.store.store import Store
+from kourou.turns import Slices, Turns
 
 log = logging.getLogger(__name__)
+
+REMARK_MAX = 2_000
+"""Characters of a refusal: it may repeat what the peer said, which may be megabytes."""
 
 _ONE_WAY = int(CommandFlag.ONE_WAY)
 _SYSTEM_ERROR = int(ResponseCode.SYSTEM_ERROR)
@@ -425,7 +428,7 @@ class Broker:
 
     def _do_chores(self, now_ms: int) -> None:
         self.pull.polls.expire(now_ms)
-        self.stats.step(now_ms)
+        self.turns.start(self.stats, self.stats.step(now_ms))
         self.clients.step(now_ms)
         self.slow_readers.step(now_ms)
         for token in self.store.late(now_ms):
@@ -434,9 +437,14 @@ class Broker:
         if now_ms - self._scan_ms >= self.settings.client_scan_ms:
             self._scan_ms = now_ms
             self.turns.start(self.locks, self.locks.forget_expired(now_ms))
-            for peer in list(self.clients.silent(now_ms - self.settings.client_timeout_ms)):
-                self.outbox.put(Close(peer, f"no heartbeat for {self.settings.client_timeout_ms // 1000} s"))
-                self._gone(peer)
+            self.turns.start("silent clients", self._close_silent(now_ms))
+
+    def _close_silent(self, now_ms: int) -> Slices[None]:
+        silent = yield from self.clients.silent(now_ms - self.settings.client_timeout_ms)
+        for peer in silent:
+            self.outbox.put(Close(peer, f"no heartbeat for {self.settings.client_timeout_ms // 1000} s"))
+            self._gone(peer)
+            yield 0
 
     @property
     def is_busy(self) -> bool:
@@ -480,9 +488,9 @@ def _refusal(asked: Asked, error: Exception) -> Command:
     """The answer to a request that failed."""
     command = asked.command
     if isinstance(error, Refused):
-        return command.answer(error.code, error.remark, error.ext)
+        return command.answer(error.code, error.remark[:REMARK_MAX], error.ext)
     if isinstance(error, ProtocolError):
-        return command.answer(_SYSTEM_ERROR, str(error))
+        return command.answer(_SYSTEM_ERROR, str(error)[:REMARK_MAX])
     if isinstance(error, StoreError | OSError):
         log.error("request %d failed peer=%s: %s", command.code, asked.peer.address, error)
         return command.answer(_SYSTEM_ERROR, str(error))

@@ -16,12 +16,12 @@ from kourou.broker.queue_locks import QueueLocks
 from kourou.broker.request_bodies import RequestBodies, too_much
 from kourou.broker.settings import BrokerSettings
 from kourou.broker.topics import Topics
-from kourou.broker.turns import Slices, at_once
 from kourou.protocol import bodies, headers
 from kourou.protocol.codes import ResponseCode, TopicSysFlag
 from kourou.protocol.command import Command
 from kourou.protocol.message import MessageQueue
 from kourou.store.store import Store
+from kourou.turns import Slices, at_once
 
 SMALL: Final = 16 * 1024
 """Bytes of a body that is served at once, in the order of its connection's requests: two milliseconds at most."""

@@ -13,9 +13,9 @@ Java: ConsumerOffsetManager.
 import logging
 from collections.abc import Callable, Iterable, Mapping
 
-from kourou.broker.turns import Slices
 from kourou.protocol.bodies import DataVersion
 from kourou.store.metadata import ConsumerOffsets, OffsetTable
+from kourou.turns import Slices
 
 log = logging.getLogger(__name__)
 

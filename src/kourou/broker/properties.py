@@ -217,6 +217,7 @@ ACTED_ON: Final[dict[str, _Place]] = {
         maxJsonBodyObjects="json_objects_max",
         maxLooseBodySize="loose_size_max",
         maxDialectBodySize="dialect_size_max",
+        maxConfigBodySize="config_size_max",
         maxLongRequests="long_requests_max",
         maxLongRequestMemory="long_memory_max",
         maxLongRequestTime="long_time_ms",

@@ -9,9 +9,9 @@ Java: RebalanceLockManager.
 import logging
 from collections.abc import Iterable
 
-from kourou.broker.turns import Slices
 from kourou.protocol.message import MessageQueue
 from kourou.protocol.names import shown
+from kourou.turns import Slices
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,6 @@ import msgspec
 from kourou.broker.events import Announce, Announced, Outbox
 from kourou.broker.settings import READ, WRITE, BrokerSettings
 from kourou.broker.topics import Topics, next_version
-from kourou.broker.turns import Slices, Turns
 from kourou.protocol import fastjson, headers
 from kourou.protocol.bodies import (
     DataVersion,
@@ -36,6 +35,7 @@ from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command
 from kourou.protocol.errors import BodyError
 from kourou.protocol.hashes import crc32
+from kourou.turns import Slices, Turns
 
 log = logging.getLogger(__name__)
 

@@ -42,7 +42,7 @@ class BrokerSettings:
     auto_groups_max: int = 10_000  # maxAutoCreatedGroups, ours
     topics_max: int = 100_000  # maxTopics, ours
     topics_per_request: int = 5_000  # maxTopicsPerRequest, ours
-    queues_max: int = 1_000_000  # maxQueues, ours: of all topics
+    queues_max: int = 2_000_000  # maxQueues, ours: of all topics
     queues_per_topic: int = 65_536  # maxQueuesPerTopic, ours
     queues_per_request: int = 200_000  # maxQueuesPerRequest, ours
     groups_max: int = 100_000  # maxGroups, ours
@@ -89,7 +89,8 @@ class BrokerSettings:
     json_size_max: int = 1024 * 1024  # maxJsonBodySize
     json_objects_max: int = 16_384  # maxJsonBodyObjects
     loose_size_max: int = 64 * 1024  # maxLooseBodySize: JSON with null members, or numbers in quotes
-    dialect_size_max: int = 16 * 1024  # maxDialectBodySize: fastjson's dialect
+    dialect_size_max: int = 8 * 1024  # maxDialectBodySize: fastjson's dialect
+    config_size_max: int = 64 * 1024  # maxConfigBodySize: of UPDATE_BROKER_CONFIG
     long_requests_max: int = 256  # maxLongRequests: those that wait for their next slice
     long_memory_max: int = 64 * 1024 * 1024  # maxLongRequestMemory: bytes that they hold together
     long_time_ms: int = 10_000  # maxLongRequestTime: of the event loop, for one of them

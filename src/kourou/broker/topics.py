@@ -18,9 +18,9 @@ import msgspec
 from kourou.broker import names
 from kourou.broker.request_bodies import too_much
 from kourou.broker.settings import INHERIT, READ, WRITE, BrokerSettings
-from kourou.broker.turns import Slices
 from kourou.protocol.bodies import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from kourou.protocol.names import shown
+from kourou.turns import Slices
 
 log = logging.getLogger(__name__)
 

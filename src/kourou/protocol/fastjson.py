@@ -85,7 +85,7 @@ def decode(
             raise TooSlowError(len(data), dialect_max, is_dialect=True)
         if untyped_max is not None and len(data) > untyped_max:
             raise TooSlowError(len(data), untyped_max, is_dialect=is_dialect)
-        values = _without_nulls(loads(data, trusted=trusted))
+        values = _without_nulls(loads(data, dialect_max=dialect_max, trusted=trusted))
         return msgspec.convert(values, wanted, strict=False, str_keys=True)
     except msgspec.ValidationError as error:
         raise BodyError(f"not a {_name(wanted)}: {error}") from None
@@ -95,10 +95,11 @@ def decode(
         raise BodyError("nested too deeply") from None
 
 
-def loads(data: bytes | str, *, trusted: bool = False) -> Any:
+def loads(data: bytes | str, *, dialect_max: int | None = None, trusted: bool = False) -> Any:
     """Plain values: dict, list, str, int, float, bool, None. An object that is a key becomes an `ObjectKey`.
 
-    Of two equal keys the last counts. References are replaced by what they refer to. Raises BodyError.
+    Of two equal keys the last counts. References are replaced by what they refer to. Raises BodyError; larger bodies
+    than `dialect_max` that are not JSON are refused.
     """
     raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
     if not trusted and raw.count(b",") + raw.count(b"{") + raw.count(b"[") > VALUES_LIMIT:
@@ -109,6 +110,8 @@ def loads(data: bytes | str, *, trusted: bool = False) -> Any:
                 return msgspec.json.decode(raw)
             except msgspec.DecodeError:
                 pass
+        if dialect_max is not None and len(raw) > dialect_max:
+            raise TooSlowError(len(raw), dialect_max, is_dialect=True)
         return _Reader(raw.decode(), None if trusted else VALUES_LIMIT).read()
     except UnicodeDecodeError as error:
         raise BodyError(f"not UTF-8 at byte {error.start}") from None

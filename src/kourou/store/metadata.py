@@ -274,8 +274,12 @@ BYTES_IN_SLICE = 128 * 1024
 """What is written before others have their turn: each takes about a millisecond."""
 
 
-class _Items(list[tuple[Any, Any]]):
-    """The entries of a table at one moment."""
+class _Items:
+    """The entries of a table at one moment. Two lists: a list of pairs takes ten times as long to make."""
+
+    def __init__(self, table: Mapping[Any, Any]) -> None:
+        self.keys = list(table)
+        self.values = list(table.values())
 
 
 class _Writer:
@@ -287,7 +291,7 @@ class _Writer:
 
     def __init__(self, pretty: bool) -> None:
         self._lines = tuple("\n" + "\t" * depth if pretty else "" for depth in range(fastjson.DEPTH_LIMIT))
-        self._entries: dict[int, dict[str, tuple[Body, str]]] = {}  # by depth and name: a body, and its text
+        self._texts: dict[str, tuple[Body, str]] = {}  # of the one large table of bodies: each, and its text
 
     def text(self, value: Any, unknown: Mapping[str, Any] = _NOTHING, depth: int = 0) -> str:
         if type(value) in (str, int, bool):
@@ -313,17 +317,9 @@ class _Writer:
         return self._block("{", members, "}", depth)
 
     def _mapping(self, value: Mapping[Any, Any], unknown: Mapping[str, Any], depth: int) -> str:
-        before, now = self._entries.get(depth, {}), {}
-        members: list[str] = []
-        for key, member in value.items():
-            body, text = before.get(key, _NO_ENTRY)
-            if body is not member:
-                text = f"{_key(key)}:{self.text(member, unknown.get(key, _NOTHING), depth + 1)}"
-            if isinstance(member, Body):
-                now[key] = member, text
-            members.append(text)
-        if now:
-            self._entries[depth] = now
+        members = [
+            f"{_key(key)}:{self.text(member, unknown.get(key, _NOTHING), depth + 1)}" for key, member in value.items()
+        ]
         return self._block("{", members, "}", depth)
 
     def _list(self, value: Iterable[Any], depth: int) -> str:
@@ -368,22 +364,29 @@ class _Writer:
 
     def _table(self, items: _Items, unknown: Mapping[str, Any], content: bytearray) -> Generator[int, None, None]:
         """A table below the top: as `_mapping`, a few entries at a time."""
-        before, now = self._entries.get(1, {}), {}
+        texts = self._texts if items.values and isinstance(items.values[0], Body) else {}
+        count = len(items.keys)
         line = self._lines[2]
-        for at in range(0, len(items), ENTRIES_IN_SLICE):
+        for at in range(0, count, ENTRIES_IN_SLICE):
             members: list[str] = []
-            for key, member in items[at : at + ENTRIES_IN_SLICE]:
-                body, text = before.get(key, _NO_ENTRY)
+            end = at + ENTRIES_IN_SLICE
+            for key, member in zip(items.keys[at:end], items.values[at:end], strict=True):
+                body, text = texts.get(key, _NO_ENTRY)
                 if body is not member:
                     text = f"{_key(key)}:{self.text(member, unknown.get(key, _NOTHING), 2)}"
-                if isinstance(member, Body):
-                    now[key] = member, text
+                    texts[key] = member, text
                 members.append(text)
             content += f"{',' if at else '{'}{line}{f',{line}'.join(members)}".encode()
             yield len(content)
-        if now:
-            self._entries[1] = now
-        content += f"{self._lines[1]}}}".encode() if items else b"{}"
+        content += f"{self._lines[1]}}}".encode() if count else b"{}"
+        if len(texts) > count + ENTRIES_IN_SLICE:  # entries are gone
+            there = set(items.keys)
+            yield len(content)
+            for number, key in enumerate(list(texts)):
+                if key not in there:
+                    del texts[key]
+                if number % NUMBERS_IN_SLICE == 0:
+                    yield len(content)
 
     def _offsets(self, value: ConsumerOffsets, content: bytearray) -> Generator[int, None, None]:
         """The one file that is large and written every few seconds; also with what Java derives from its table."""
@@ -405,13 +408,21 @@ class _Writer:
                 groups.setdefault(group, []).append(_scalar(topic))
             if number % ENTRIES_IN_SLICE == 0:
                 yield len(content)
-        begin = "{"
-        for number, (group, topics) in enumerate(groups.items(), 1):
-            content += f"{begin}{self._lines[2]}{_scalar(group)}:{self._block('[', topics, ']', 2)}".encode()
+        begin, line = "{", self._lines[3]
+        written = len(content)
+        has_groups = bool(groups)
+        for group in list(groups):
+            topics = groups.pop(group)  # a large table is freed bit by bit, too
+            content += f"{begin}{self._lines[2]}{_scalar(group)}:[".encode()
             begin = ","
-            if number % ENTRIES_IN_SLICE == 0:
-                yield len(content)
-        content += f"{self._lines[1]}}}".encode() if groups else b"{}"
+            for at in range(0, len(topics), ENTRIES_IN_SLICE):
+                some = f",{line}".join(topics[at : at + ENTRIES_IN_SLICE])
+                content += f"{',' if at else ''}{line}{some}".encode()
+                if len(content) - written >= BYTES_IN_SLICE:
+                    written = len(content)
+                    yield written
+            content += f"{self._lines[2]}]".encode()
+        content += f"{self._lines[1]}}}".encode() if has_groups else b"{}"
 
     def _offset_table(self, table: OffsetTable, content: bytearray) -> Generator[int, None, None]:
         outer, inner = self._lines[2], self._lines[3]
@@ -434,7 +445,7 @@ class _Writer:
 
 
 def _copied(value: Any) -> Any:
-    return _Items(value.items()) if isinstance(value, Mapping) else value
+    return _Items(value) if isinstance(value, Mapping) else value
 
 
 def numbers(queues: Mapping[int, int]) -> Iterable[bytes]:

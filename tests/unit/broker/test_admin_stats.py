@@ -13,6 +13,7 @@ from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command
 from kourou.store.settings import FlushMode
 from kourou.testing.broker import BEGIN_MS, SMALL_STORE, SimulatedBroker
+from kourou.turns import at_once
 
 CLUSTER = "DefaultCluster"
 
@@ -30,7 +31,7 @@ def run(stats: Stats, begin_ms: int, seconds: int, *, puts: int = 0) -> int:
     for second in range(seconds):
         if puts:
             stats.put(TOPIC, puts, 100 * puts)
-        stats.step(begin_ms + 1000 * (second + 1))
+        at_once(stats.step(begin_ms + 1000 * (second + 1)))
     return begin_ms + 1000 * seconds
 
 

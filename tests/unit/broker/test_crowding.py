@@ -7,11 +7,11 @@ from tests.unit.broker.asking import TOPIC, heartbeat, lock, ok, request, send
 
 from kourou.broker import crowding
 from kourou.broker.queue_locks import QueueLocks
-from kourou.broker.turns import at_once
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command
 from kourou.protocol.message import MessageQueue
 from kourou.testing.broker import SimulatedBroker
+from kourou.turns import at_once
 
 
 @pytest.fixture

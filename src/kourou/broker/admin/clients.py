@@ -6,9 +6,9 @@ Java: AdminBrokerProcessor: getConsumerConnectionList, getProducerConnectionList
 from kourou.broker.admin import tables
 from kourou.broker.clients import Client, Clients
 from kourou.broker.events import Asked, Large, Refused
-from kourou.broker.turns import Slices
 from kourou.protocol import bodies, fastjson, headers
 from kourou.protocol.codes import ResponseCode
+from kourou.turns import Slices
 
 
 class ClientRequests:
@@ -24,7 +24,7 @@ class ClientRequests:
         group = self._clients.group(name)
         if group is None:
             raise Refused(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
-        subscriptions = yield from tables.whole_table(group.subscriptions, tables.ENTRIES_IN_SLICE)
+        subscriptions = yield from tables.whole_table(group.subscriptions)
         members = yield from _connections(list(group.clients.values()))
         shell = bodies.ConsumerConnection(
             consume_type=group.consume_type,

@@ -8,12 +8,12 @@ from typing import Final
 from kourou.broker.admin import tables
 from kourou.broker.clients import Clients
 from kourou.broker.events import Asked, Large, Refused
-from kourou.broker.turns import Slices
 from kourou.protocol import bodies, headers
 from kourou.protocol.bodies import ConsumeQueueData, SubscriptionData
 from kourou.protocol.codes import ResponseCode
 from kourou.protocol.command import Command
 from kourou.store.queues import Queues
+from kourou.turns import Slices
 
 ENTRIES_MAX: Final = 10_000
 """How many entries one answer has at most."""

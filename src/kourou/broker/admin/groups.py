@@ -17,11 +17,11 @@ from kourou.broker.offsets import Offsets
 from kourou.broker.request_bodies import RequestBodies, too_much
 from kourou.broker.settings import BrokerSettings
 from kourou.broker.stats import Stats
-from kourou.broker.turns import Slices
 from kourou.protocol import bodies, headers
 from kourou.protocol.bodies import SubscriptionGroupConfig
 from kourou.protocol.codes import ResponseCode
 from kourou.protocol.command import Command
+from kourou.turns import Slices
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +79,8 @@ class GroupRequests:
 
     def _put(self, groups: list[SubscriptionGroupConfig], asked: Asked) -> None:
         """All at once: nobody sees a part of them. Raises Refused."""
+        if not groups:
+            return
         self._groups.check_room(groups)
         self._groups.put_all(groups, asked.now_ms)
         for group in groups[:LOGGED_MAX]:
@@ -142,6 +144,6 @@ class GroupRequests:
             if number % CHECKED_IN_SLICE == 0:
                 yield 0
         entries = yield from tables.whole_table(page)
-        held = yield from tables.whole_table(forbidden, CHECKED_IN_SLICE)
+        held = yield from tables.whole_table(forbidden)
         shell = bodies.SubscriptionGroupWrapper(data_version=version)
         return tables.answer(asked.command, shell, {"subscriptionGroupTable": entries, "forbiddenTable": held}, ext)

@@ -20,7 +20,6 @@ from kourou.broker.offsets import Offsets
 from kourou.broker.request_bodies import too_much
 from kourou.broker.settings import BrokerSettings, Role
 from kourou.broker.topics import Topics
-from kourou.broker.turns import Slices
 from kourou.protocol import bodies, headers
 from kourou.protocol.bodies import TopicConfig
 from kourou.protocol.codes import CommandFlag, RequestCode, ResponseCode
@@ -29,6 +28,7 @@ from kourou.protocol.message import MessageQueue
 from kourou.store.consume_queue import Boundary
 from kourou.store.metadata import ConsumerOffsets
 from kourou.store.reading import Reader
+from kourou.turns import Slices
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +115,8 @@ class OffsetRequests:
             raise Refused(ResponseCode.SYSTEM_ERROR, "No queues to reset.")
         if self._topics.get(name) is None:  # deleted meanwhile
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {name} does not exist")
-        self._check_room(len(table.keys() - self._offsets.of_topic(group, name).keys()))
+        had = self._offsets.of_topic(group, name)
+        self._check_room(sum(queue_id not in had for queue_id in table))
         self._offsets.reset(group, name, table)
         return table
 

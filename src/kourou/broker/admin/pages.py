@@ -6,9 +6,9 @@ When the table has changed meanwhile, the caller begins again: it gets the first
 from typing import Final, Generic, TypeVar
 
 from kourou.broker.admin.tables import in_order
-from kourou.broker.turns import Slices
 from kourou.protocol.bodies import DataVersion
 from kourou.protocol.errors import BodyError
+from kourou.turns import Slices
 
 T = TypeVar("T")
 

@@ -13,13 +13,13 @@ from kourou.broker.offsets import Offsets
 from kourou.broker.settings import BrokerSettings
 from kourou.broker.stats import Stats
 from kourou.broker.topics import Topics
-from kourou.broker.turns import Slices
 from kourou.protocol import bodies, fastjson, headers
 from kourou.protocol.bodies import ConsumeStats, OffsetWrapper, TopicConfig
 from kourou.protocol.codes import ResponseCode
 from kourou.protocol.command import Command
 from kourou.protocol.message import MessageQueue
 from kourou.store.reading import Reader
+from kourou.turns import Slices
 
 _NAMES_IN_SLICE: Final = 5_000
 

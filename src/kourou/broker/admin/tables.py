@@ -11,13 +11,13 @@ from itertools import islice
 from typing import Any, Final
 
 from kourou.broker.events import Large, Refused
-from kourou.broker.turns import Slices
 from kourou.protocol import fastjson
 from kourou.protocol.bodies.base import Body
 from kourou.protocol.codes import ResponseCode
 from kourou.protocol.command import Command
 from kourou.protocol.frame import FRAME_SIZE_MAX
 from kourou.store.metadata import NUMBERS_IN_SLICE, OffsetTable, numbers
+from kourou.turns import Slices
 
 ANSWER_MAX: Final = FRAME_SIZE_MAX - 64 * 1024
 """Bytes of the largest body: nobody reads a larger frame."""
@@ -82,12 +82,13 @@ def parts(shell: Body, members: Mapping[str, Entries]) -> list[bytes | bytearray
     return found
 
 
-def whole_table(table: Mapping[str, Any], count: int = 8 * ENTRIES_IN_SLICE) -> Slices[Entries]:
+def whole_table(table: Mapping[str, Any]) -> Slices[Entries]:
     """All entries of a table of values that do not change, as they are now."""
     entries = Entries()
-    items = iter(list(table.items()))
-    while chunk := dict(islice(items, count)):
-        entries.add_all(chunk)
+    keys, values = list(table), list(table.values())
+    for at in range(0, len(keys), ENTRIES_IN_SLICE):
+        end = at + ENTRIES_IN_SLICE
+        entries.add_all(dict(zip(keys[at:end], values[at:end], strict=True)))
         yield len(entries.text)
     return entries
 

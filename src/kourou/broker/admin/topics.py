@@ -17,12 +17,12 @@ from kourou.broker.request_bodies import RequestBodies, too_much
 from kourou.broker.settings import BrokerSettings
 from kourou.broker.stats import Stats
 from kourou.broker.topics import Topics, queues_of
-from kourou.broker.turns import Slices
 from kourou.protocol import bodies, headers
 from kourou.protocol.bodies import TopicConfig
 from kourou.protocol.codes import ResponseCode
 from kourou.protocol.command import Command
 from kourou.store.store import Store
+from kourou.turns import Slices
 
 log = logging.getLogger(__name__)
 
