@@ -314,7 +314,7 @@ class BrokerRun:
         return self.delay_ms[original.queue_id + 1]
 
 
-def _table(content: bytes | bytearray) -> dict[str, dict[int, int]]:
-    return {
-        name: dict(queues) for name, queues in ConsumerOffsets.decode(bytes(content), trusted=True).offset_table.items()
-    }
+def _table(content: bytes | list[bytes]) -> dict[str, dict[int, int]]:
+    text = b"".join(content) if isinstance(content, list) else content
+    table = ConsumerOffsets.decode(text, trusted=True).offset_table
+    return {name: dict(queues) for name, queues in table.items()}

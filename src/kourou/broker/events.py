@@ -152,7 +152,7 @@ class Save(msgspec.Struct, frozen=True, gc=False):
     name: str
     version: int
     file: MetadataFile[Any]
-    content: bytes | bytearray
+    content: bytes | list[bytes]
 
 
 class Announce(msgspec.Struct, frozen=True, gc=False):

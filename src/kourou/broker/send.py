@@ -244,11 +244,17 @@ class Send:
         if name.startswith(names.RETRY_PREFIX):
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {name}")
         try:
-            entries = _batch.decode_batch(asked.command.body, self._settings.max_body_size)
+            count_max = self._settings.batch_messages_max
+            entries = _batch.decode_batch(asked.command.body, self._settings.max_body_size, count_max)
         except BodyError as error:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"the batch does not decode: {error}") from None
         if not entries:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
+        if len(entries) > count_max:
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the batch has more than {count_max} messages, the limit (maxMessagesPerBatch)",
+            )
         model = self.new_message(header, topic, queue_id, asked)
         messages = [
             NewMessage(

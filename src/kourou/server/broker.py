@@ -51,6 +51,7 @@ from kourou.net.background import Background
 from kourou.net.connection import Connection
 from kourou.net.limits import Limits
 from kourou.net.listener import Listener
+from kourou.net.proxy import networks
 from kourou.net.tls import TlsSettings
 from kourou.protocol.codes import ResponseCode
 from kourou.protocol.command import Command, encode_head
@@ -113,10 +114,12 @@ class BrokerProcess:
         idle = float(configuration.process.idle_seconds) or NEVER_IDLE
         limits = replace(limits or Limits(), idle=idle)
         self.background = Background(lambda: self._settings.bulk_ratio / 100)
-        self._listener = Listener(self, limits=limits, tls=tls, background=self.background)
-        self._fast_listener = (
-            Listener(self, limits=limits, tls=tls, background=self.background) if fast_port is not None else None
+        trusted = networks(configuration.process.trusted_proxies)
+        self._listener, fast = (
+            Listener(self, limits=limits, tls=tls, background=self.background, trusted_proxies=trusted)
+            for _ in range(2)
         )
+        self._fast_listener = fast if fast_port is not None else None
         if IS_COMPILED:
             for listener in (self._listener, self._fast_listener):
                 if listener is not None:

@@ -36,6 +36,7 @@ from kourou.net.connection import Connection
 from kourou.net.errors import TransportError
 from kourou.net.limits import Limits
 from kourou.net.listener import Listener
+from kourou.net.proxy import networks
 from kourou.net.tls import TlsSettings
 from kourou.protocol.command import Command
 from kourou.protocol.errors import BodyError
@@ -66,7 +67,12 @@ class NameServerProcess:
     ) -> None:
         """`other_properties` of the settings' file stay in it. Raises ConfError: what was kept can't be read."""
         idle = float(settings.server_channel_max_idle_time_seconds) or NEVER_IDLE
-        self._listener = Listener(self, limits=replace(limits or Limits(), idle=idle), tls=tls)
+        try:
+            trusted = networks(settings.proxy_protocol_trusted)
+        except ValueError as error:
+            raise ConfError(f"proxyProtocolTrusted={settings.proxy_protocol_trusted}: {error}") from None
+        limits = replace(limits or Limits(), idle=idle)
+        self._listener = Listener(self, limits=limits, tls=tls, trusted_proxies=trusted)
         self._start_settings = settings
         self._paths = {
             Kept.KV_CONFIG: Path(settings.kv_config_path),

@@ -32,7 +32,6 @@ import logging
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
@@ -179,17 +178,17 @@ class MetadataFile(Generic[T]):
             try:
                 next(slices)
             except StopIteration as end:
-                return bytes(end.value)
+                return b"".join(end.value)
 
-    def encode_slices(self, value: T) -> Generator[int, None, bytearray]:
-        """The same in slices of about a millisecond; yields the bytes so far.
+    def encode_slices(self, value: T) -> Generator[int, None, list[bytes]]:
+        """The same in parts, a slice of about a millisecond at a time; yields the bytes so far.
 
         Tables may change between the slices. An entry is written as it is when its turn comes, or as it was at the
         start; entries that come later are not in the content.
         """
         return self._writer.slices(value, self._unknown)
 
-    def write(self, content: bytes | bytearray) -> bool:
+    def write(self, content: bytes | list[bytes]) -> bool:
         """Replace the content, safe on return. False if it is there already. Raises OSError."""
         digest = _digest(content)
         if digest == self._written:
@@ -205,8 +204,11 @@ class MetadataFile(Generic[T]):
         return True
 
 
-def _digest(content: bytes | bytearray) -> bytes:
-    return hashlib.blake2b(content, digest_size=16).digest()
+def _digest(content: bytes | list[bytes]) -> bytes:
+    digest = hashlib.blake2b(digest_size=16)
+    for part in [content] if isinstance(content, bytes) else content:
+        digest.update(part)
+    return digest.digest()
 
 
 # ── Reading ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -282,6 +284,19 @@ class _Items:
         self.values = list(table.values())
 
 
+class _Content:
+    """Text in parts: one large buffer would be copied as it grows."""
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self.size = 0
+
+    def __iadd__(self, text: bytes) -> "_Content":
+        self.parts.append(text)
+        self.size += len(text)
+        return self
+
+
 class _Writer:
     """Writes values as fastjson does: compact, or pretty with tabs.
 
@@ -336,9 +351,9 @@ class _Writer:
 
     # ── In slices ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def slices(self, value: Any, unknown: Mapping[str, Any]) -> Generator[int, None, bytearray]:
+    def slices(self, value: Any, unknown: Mapping[str, Any]) -> Generator[int, None, list[bytes]]:
         """A whole file; yields its bytes so far. The tables right below the top are what may be large."""
-        content = bytearray()
+        content = _Content()
         if isinstance(value, ConsumerOffsets):
             yield from self._offsets(value, content)
         elif isinstance(value, msgspec.Struct):
@@ -360,9 +375,9 @@ class _Writer:
             content += f"{self._lines[0]}}}".encode() if begin == b"," else b"{}"
         else:
             content += self.text(value, unknown).encode()
-        return content
+        return content.parts
 
-    def _table(self, items: _Items, unknown: Mapping[str, Any], content: bytearray) -> Generator[int, None, None]:
+    def _table(self, items: _Items, unknown: Mapping[str, Any], content: _Content) -> Generator[int, None, None]:
         """A table below the top: as `_mapping`, a few entries at a time."""
         texts = self._texts if items.values and isinstance(items.values[0], Body) else {}
         count = len(items.keys)
@@ -377,18 +392,18 @@ class _Writer:
                     texts[key] = member, text
                 members.append(text)
             content += f"{',' if at else '{'}{line}{f',{line}'.join(members)}".encode()
-            yield len(content)
+            yield content.size
         content += f"{self._lines[1]}}}".encode() if count else b"{}"
         if len(texts) > count + ENTRIES_IN_SLICE:  # entries are gone
             there = set(items.keys)
-            yield len(content)
+            yield content.size
             for number, key in enumerate(list(texts)):
                 if key not in there:
                     del texts[key]
                 if number % NUMBERS_IN_SLICE == 0:
-                    yield len(content)
+                    yield content.size
 
-    def _offsets(self, value: ConsumerOffsets, content: bytearray) -> Generator[int, None, None]:
+    def _offsets(self, value: ConsumerOffsets, content: _Content) -> Generator[int, None, None]:
         """The one file that is large and written every few seconds; also with what Java derives from its table."""
         line = self._lines[1]
         content += f'{{{line}"dataVersion":{self.text(value.data_version, _NOTHING, 1)}'.encode()
@@ -400,16 +415,16 @@ class _Writer:
         yield from self._offset_table(value.pull_offset_table, content)
         content += f"{self._lines[0]}}}".encode()
 
-    def _topics_by_group(self, table: OffsetTable, content: bytearray) -> Generator[int, None, None]:
+    def _topics_by_group(self, table: OffsetTable, content: _Content) -> Generator[int, None, None]:
         groups: dict[str, list[str]] = {}
         for number, name in enumerate(list(table), 1):
             topic, _, group = name.partition("@")
             if topic and group and "@" not in group:
                 groups.setdefault(group, []).append(_scalar(topic))
             if number % ENTRIES_IN_SLICE == 0:
-                yield len(content)
+                yield content.size
         begin, line = "{", self._lines[3]
-        written = len(content)
+        written = content.size
         has_groups = bool(groups)
         for group in list(groups):
             topics = groups.pop(group)  # a large table is freed bit by bit, too
@@ -418,15 +433,15 @@ class _Writer:
             for at in range(0, len(topics), ENTRIES_IN_SLICE):
                 some = f",{line}".join(topics[at : at + ENTRIES_IN_SLICE])
                 content += f"{',' if at else ''}{line}{some}".encode()
-                if len(content) - written >= BYTES_IN_SLICE:
-                    written = len(content)
+                if content.size - written >= BYTES_IN_SLICE:
+                    written = content.size
                     yield written
             content += f"{self._lines[2]}]".encode()
         content += f"{self._lines[1]}}}".encode() if has_groups else b"{}"
 
-    def _offset_table(self, table: OffsetTable, content: bytearray) -> Generator[int, None, None]:
+    def _offset_table(self, table: OffsetTable, content: _Content) -> Generator[int, None, None]:
         outer, inner = self._lines[2], self._lines[3]
-        begin, written = "{", len(content)
+        begin, written = "{", content.size
         for name in list(table):
             queues = table.get(name)
             if queues is None:  # gone since the start
@@ -437,8 +452,8 @@ class _Writer:
             for part in numbers(queues):
                 content += between.encode() + part.replace(b",", b"," + inner.encode())
                 between = "," + inner
-                if len(content) - written >= BYTES_IN_SLICE:
-                    written = len(content)
+                if content.size - written >= BYTES_IN_SLICE:
+                    written = content.size
                     yield written
             content += f"{outer}}}".encode() if between is not inner else b"}"
         content += f"{self._lines[1]}}}".encode() if begin == "," else b"{}"
@@ -452,8 +467,11 @@ def numbers(queues: Mapping[int, int]) -> Iterable[bytes]:
     """`0:11,1:10`, in several parts if there are many. In JSON of integers alone, quotes and braces are just that."""
     parts: Iterable[Mapping[int, int]] = (queues,) if queues else ()
     if len(queues) > NUMBERS_IN_SLICE:
-        items = iter(list(queues.items()))
-        parts = iter(lambda: dict(islice(items, NUMBERS_IN_SLICE)), {})
+        ids, offsets = list(queues), list(queues.values())
+        parts = (
+            dict(zip(ids[at : at + NUMBERS_IN_SLICE], offsets[at : at + NUMBERS_IN_SLICE], strict=True))
+            for at in range(0, len(ids), NUMBERS_IN_SLICE)
+        )
     for part in parts:
         text = msgspec.json.encode(part).translate(None, b'"{}')
         assert not text.translate(None, b"0123456789-:,"), "an offset table holds integers alone"

@@ -350,14 +350,14 @@ def test_a_large_table_is_encoded_in_slices() -> None:
     slices = MetadataFile(SimulatedDisk(Random(1)), CONFIG, TOPICS).encode_slices(value)
     held = [next(slices)]
     value.topic_config_table.clear()
+    content: list[bytes] = []
 
     def rest() -> Generator[int, None, None]:
         nonlocal content
         content = yield from slices
 
-    content = bytearray()
     held += rest()
-    assert content == whole
+    assert b"".join(content) == whole
     assert len(held) > 10 and held == sorted(held)
     assert max(after - before for before, after in pairwise(held)) < 100_000
 
