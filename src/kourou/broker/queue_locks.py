@@ -15,7 +15,7 @@ from kourou.turns import Slices
 
 log = logging.getLogger(__name__)
 
-LOCKS_IN_SLICE = 2000
+LOCKS_IN_SLICE = 1000
 """Locks that are looked at before others have their turn."""
 
 

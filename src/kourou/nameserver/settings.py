@@ -7,6 +7,7 @@ Changing settings through a request is for a list of keys that can do no harm: n
 could reach a shell is on it.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -21,6 +22,11 @@ class SettingError(KourouError):
 class GuardedSettingError(SettingError):
     """A setting that no request may change."""
 
+
+SECRET = re.compile(r"(?i)password|secret|credential|token|accesskey|authenticationuser$")
+"""Properties of a file whose values no answer shows."""
+
+HIDDEN = "******"
 
 ALWAYS_GUARDED = ("configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome")
 """What Apache never lets a request change, whatever `configBlackList` says."""

@@ -78,7 +78,9 @@ class NameServerProcess:
             Kept.KV_CONFIG: Path(settings.kv_config_path),
             Kept.SETTINGS: Path(settings.config_store_path),
         }
-        self._machine = NameServer(settings, _read_kv(self._paths[Kept.KV_CONFIG]), _now_ms(), other_properties)
+        self._machine = NameServer(
+            settings, _read_kv(self._paths[Kept.KV_CONFIG]), _now_ms(), other_properties, time.perf_counter_ns
+        )
         self._listener.lane = RouteLane(self._machine)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="kourou-namesrv-writer")
         self._timer: asyncio.TimerHandle | None = None
@@ -198,8 +200,12 @@ def _start(work: Coroutine[Any, Any, None], among: set[asyncio.Task[None]]) -> N
 
 
 async def _tell(tell: Tell) -> None:
-    """Brokers name their own addresses, so anything may stand there."""
+    """Brokers name their own addresses, so anything may stand there: only the broker's own host is connected to."""
     host, _, port = tell.address.rpartition(":")
+    peer = _connection(tell.connection).peer.rpartition(":")[0]
+    if host.strip("[]") != peer.strip("[]"):
+        log.warning("broker not told address=%s: it registered from %s", shown(tell.address), peer)
+        return
     try:
         async with asyncio.timeout(TELL_TIMEOUT):
             connection = await connect(host.strip("[]"), int(port), timeout=TELL_TIMEOUT)

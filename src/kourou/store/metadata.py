@@ -272,7 +272,7 @@ _NOTHING: Mapping[str, Any] = {}
 
 ENTRIES_IN_SLICE = 256
 NUMBERS_IN_SLICE = 8192
-BYTES_IN_SLICE = 128 * 1024
+BYTES_IN_SLICE = 32 * 1024
 """What is written before others have their turn: each takes about a millisecond."""
 
 

@@ -10,6 +10,8 @@ from heapq import merge
 from itertools import islice
 from typing import Any, Final
 
+import msgspec
+
 from kourou.broker.events import Large, Refused
 from kourou.protocol import fastjson
 from kourou.protocol.bodies.base import Body
@@ -97,8 +99,8 @@ def whole_list(values: Iterable[str]) -> Slices[Entries]:
     """All of a list of names."""
     entries = Entries()
     names = iter(values)
-    while chunk := list(islice(names, 64 * ENTRIES_IN_SLICE)):
-        entries.add(fastjson.encode(chunk)[1:-1])
+    while chunk := list(islice(names, 32 * ENTRIES_IN_SLICE)):
+        entries.add(msgspec.json.encode(chunk)[1:-1])
         yield len(entries.text)
     return entries
 
