@@ -432,6 +432,11 @@ def _known(key: str) -> tuple[str, str] | None:
     return known().get(key) or known_unshown().get(key)
 
 
+def is_apaches(key: str) -> bool:
+    """Does Apache's broker know this key, too?"""
+    return _known(key) is not None
+
+
 def is_property(key: str) -> bool:
     """Does any broker know this key?"""
     return key in ACTED_ON or _known(key) is not None

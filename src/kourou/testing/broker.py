@@ -37,6 +37,7 @@ from kourou.broker.events import (
     Saved,
     Tell,
     Tick,
+    Turn,
 )
 from kourou.broker.machine import Broker
 from kourou.broker.properties import Configuration, ProcessSettings
@@ -115,7 +116,9 @@ class SimulatedBroker:
         now_ms: int = BEGIN_MS,
         lazy: bool = False,
         chance: Random | None = None,
+        clock_ns: Callable[[], int] = lambda: 0,
     ) -> None:
+        """`clock_ns` measures slices of long work: a clock that stands still does all work at once."""
         self.disk = disk or SimulatedDisk(Random(1))
         self.settings = settings or BrokerSettings()
         self.store_settings = store_settings
@@ -139,6 +142,7 @@ class SimulatedBroker:
             memory_bytes=MEMORY_BYTES,
             unique_id=self._unique_id,
             chance=self.chance,
+            clock_ns=clock_ns,
         )
         self.step(Tick())
 
@@ -159,6 +163,14 @@ class SimulatedBroker:
         self._perform(self.machine.step(list(events), self.now_ms))
         if not self.lazy:
             self.work()
+
+    def take_turns(self) -> int:
+        """Finish long work, as a driver does while nobody asks anything. How many turns that took."""
+        count = 0
+        while self.machine.is_busy:
+            self.step(Turn())
+            count += 1
+        return count
 
     def tick(self, ms: int = 0) -> None:
         """Time passes, and the driver's timer fires once."""
