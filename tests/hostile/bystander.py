@@ -4,8 +4,8 @@
     python -m tests.hostile.bystander NAME … --rounds 1   some of them
 
 Two attackers are processes of their own, which ask again and again. The bystander sends a message and pulls it. The p99
-is that of both, the median of the rounds. Memory is what the broker holds ten seconds after the attack, less what it held
-before or, if the attack has left tables behind, what a broker needs that starts with them.
+is that of both, the median of the rounds. Memory is what the broker holds ten seconds after the attack, less what it
+held before or, if the attack has left tables behind, what a broker needs that starts with them.
 """
 
 import argparse
@@ -242,6 +242,7 @@ def run(name: str, folder: Path, rounds: int, seconds: float) -> Outcome:
     """One attack on a broker of its own."""
     target = BrokerTarget(folder)
     try:
+        target.check()  # its topics are there before others are
         latencies(target.port, 1.0)
         before = _memory(target)
         ports = Ports(target.port, target.name_server_port)

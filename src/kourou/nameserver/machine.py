@@ -36,11 +36,17 @@ from kourou.turns import Slices, Turns
 
 log = logging.getLogger(__name__)
 
-NAMES_IN_SLICE = 5_000
+NAMES_IN_SLICE = 1_000
 """Names of topics that are listed before others have their turn."""
 
 ANSWER_MAX = FRAME_SIZE_MAX - 64 * 1024
 """Bytes of the largest body: nobody reads a larger frame."""
+
+BODY_SIZE_MAX = 64 * 1024
+"""Bytes of a body that is no registration."""
+
+DIALECT_SIZE_MAX = 8 * 1024
+"""Bytes of such a body in fastjson's dialect."""
 
 LISTS_MAX = 256
 """Long answers that may wait for their turns."""
@@ -517,7 +523,7 @@ class NameServer:
     def _query_data_version(self, asked: Asked) -> Command:
         header = headers.QueryDataVersion.decode(asked.command.ext)
         member = Member(header.cluster_name, header.broker_addr)
-        theirs = bodies.DataVersion.decode(asked.command.body) if asked.command.body else None
+        theirs = _version_in(asked) if asked.command.body else None
         ours = self.routes.version_of(member)
         self.routes.heartbeat(member, self._now_ms)
         answer = headers.QueryDataVersionAnswer(changed=ours is None or ours != theirs)
@@ -550,7 +556,7 @@ class NameServer:
     def _tell(self, notice: Notice) -> None:
         code, flag = RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, CommandFlag.ONE_WAY
         for address in notice.addresses:
-            live = self.routes.live.get(Member(notice.cluster, address))
+            live = self.routes.live_at(address)
             if live is not None:
                 command = Command(code, flag=flag, ext=notice.header.encode())
                 self._effects.append(Tell(address, command, live.connection))
@@ -609,7 +615,9 @@ class NameServer:
 
     def _register_topic(self, asked: Asked) -> Command:
         topic = headers.RegisterTopicInNamesrv.decode(asked.command.ext).topic
-        route = bodies.TopicRouteData.decode(asked.command.body)
+        if not topic.isprintable() or len(topic) > NAME_LENGTH_MAX:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"topic={shown(topic)} is too long, or can't be printed")
+        route = bodies.TopicRouteData.decode(_small(asked), untyped_max=DIALECT_SIZE_MAX, dialect_max=DIALECT_SIZE_MAX)
         if self.routes.is_full and topic not in self.routes.topics:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"{len(self.routes.topics)} topics are registered, the limit")
         if not self.routes.add_topic(topic, route.queue_datas):
@@ -690,7 +698,7 @@ class NameServer:
 
     def _update_config(self, asked: Asked) -> Command | None:
         try:
-            wanted = conf_text.loads(asked.command.body.decode())
+            wanted = conf_text.loads(_small(asked).decode())
         except UnicodeDecodeError:
             raise BodyError("the properties are not UTF-8 text") from None
         try:
@@ -732,6 +740,19 @@ class NameServer:
 
 
 # ── Helpers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _version_in(asked: Asked) -> bodies.DataVersion:
+    return bodies.DataVersion.decode(_small(asked), untyped_max=DIALECT_SIZE_MAX, dialect_max=DIALECT_SIZE_MAX)
+
+
+def _small(asked: Asked) -> bytes:
+    """The body of a request that has no reason to be large."""
+    if len(asked.command.body) > BODY_SIZE_MAX:
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR, f"the body has {len(asked.command.body)} bytes, the limit is {BODY_SIZE_MAX}"
+        )
+    return asked.command.body
 
 
 def _refusal(asked: Asked, error: Refused | ProtocolError) -> Command:

@@ -118,7 +118,6 @@ class Notice:
 
     addresses: list[str]
     header: headers.NotifyMinBrokerIdChange
-    cluster: str = ""
 
 
 class Memory(msgspec.Struct, frozen=True, gc=False):
@@ -400,6 +399,10 @@ class Routes:
             (member, live.connection) for member, live in self.live.items() if live.seen_ms + live.timeout_ms < now_ms
         ]
 
+    def live_at(self, address: str) -> Live | None:
+        """What is known of the process at an address; of several, in different clusters, any."""
+        return next((live for member, live in self.live.items() if member.address == address), None)
+
     def members_on(self, connection: Hashable) -> list[Member]:
         return [member for member, live in self.live.items() if live.connection == connection]
 
@@ -645,7 +648,6 @@ def _notice(group: Group, offline: str | None, ha_address: str | None) -> Notice
             offline_broker_addr=offline,
             ha_broker_addr=ha_address,
         ),
-        group.cluster,
     )
 
 
