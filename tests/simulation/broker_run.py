@@ -152,7 +152,7 @@ class BrokerRun:
             self.kept = _table(work.content)
 
     def _is_on_disk(self, save: Save) -> bool:
-        return self.world.disk.read(save.file.path) == save.content
+        return self.world.disk.read(save.file.path) == _text(save.content)
 
     def _harm_disk(self) -> None:
         """The disk fails for a while, or is well again."""
@@ -315,6 +315,9 @@ class BrokerRun:
 
 
 def _table(content: bytes | list[bytes]) -> dict[str, dict[int, int]]:
-    text = b"".join(content) if isinstance(content, list) else content
-    table = ConsumerOffsets.decode(text, trusted=True).offset_table
+    table = ConsumerOffsets.decode(_text(content), trusted=True).offset_table
     return {name: dict(queues) for name, queues in table.items()}
+
+
+def _text(content: bytes | list[bytes]) -> bytes:
+    return b"".join(content) if isinstance(content, list) else content

@@ -67,7 +67,7 @@ def batch_of(count_: int) -> Command:
     return Command(RequestCode.SEND_BATCH_MESSAGE, ext=send_header().encode(), body=body)
 
 
-REFUSALS: dict[str, tuple[dict[str, int], list[Command], Command]] = {
+REFUSALS: dict[str, tuple[dict[str, Any], list[Command], Command]] = {
     "maxTopics": ({"topics_max": 2}, [create("a"), create("b"), create("b", 8)], create("c")),
     "maxTopicsPerRequest": ({"topics_per_request": 2}, [topic_list("a", "b")], topic_list("c", "d", "e")),
     "maxQueues": ({"queues_max": 1200}, [create("a", 60)], create("b", 60)),
