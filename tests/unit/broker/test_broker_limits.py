@@ -317,3 +317,21 @@ def test_many_changes_of_a_list_share_a_log_line(caplog: pytest.LogCaptureFixtur
     assert len(caplog.records) < 50
     assert "topics set count=1000" in caplog.text
     assert "groups set count=1000" in caplog.text
+
+
+def test_a_broker_starts_with_whatever_tables_it_has_written() -> None:
+    """More offsets than numbers that a peer may send as keys; after one save, and after two."""
+    world = SimulatedBroker(settings=BrokerSettings(offsets_max=2_000_000))
+    client = world.connect()
+    for command in (create(TOPIC, 65_536), group_list(*(f"clone-{n}" for n in range(17))), reset("clone-0")):
+        ok(client, command)
+    for n in range(1, 17):
+        ok(client, clone("clone-0", f"clone-{n}"))
+    world.pass_time(10_000)
+    count_ = world.machine.offsets.count
+    assert count_ > 1_000_000
+    world = world.stop()
+    assert world.machine.offsets.count == count_
+    ok(world.connect(), commit(0, "clone-3"))
+    world.pass_time(10_000)
+    assert world.kill().machine.offsets.count == count_
