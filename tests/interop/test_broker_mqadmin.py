@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from kourou.broker.properties import ACTED_ON, is_apaches
+
 from .clients import Kind
 from .conftest import SETTINGS, StartDriver
 from .mqadmin import MqAdmin
@@ -378,12 +380,7 @@ def test_counters(both: Both, topic: str, group: str) -> None:
 
 def test_settings_are_the_same(both: Both) -> None:
     expected, said = (_settings(text) for text in both.texts("getBrokerConfig", "-b", "BROKER"))
-    assert said.keys() - expected.keys() == {
-        "bulkReadRatio",
-        "maxAutoCreatedGroups",
-        "maxAutoCreatedTopics",
-        "rocketmq.broker.rebalance.lockMaxLiveTime",
-    }
+    assert said.keys() - expected.keys() == {key for key in ACTED_ON if not is_apaches(key)}
     assert expected.keys() - said.keys() == set()
     for key in (
         "brokerClusterName",

@@ -98,4 +98,4 @@ def test_quoting_number_keys_leaves_json_as_it_is(text: str) -> None:
         expected = json.loads(text)
     except ValueError:
         return
-    assert json.loads(fastjson._quote_number_keys(text.encode())) == expected
+    assert json.loads(fastjson._quote_number_keys(text.encode(), None)) == expected

@@ -168,6 +168,7 @@ LEFT = {
     "too large": java(310, send_header(), bytes(SMALL_STORE.max_body_size + 1)),
     "the binary form": frame.encode(Command(310, ext=send_header(), body=b"hello", binary=True)),
     "an empty batch": java(320, send_header(batch=True)),
+    "a batch of more messages than are allowed": java(320, send_header(batch=True), batch([(0, b"a", RAW)] * 4_001)),
     "a batch that is cut": java(320, send_header(batch=True), batch([(0, b"abc", RAW)])[:-1]),
     "a pull at the end": java(11, pull_header(queue_offset=1000)),
     "a pull of what is not there": java(11, pull_header(topic="bills", queue_id=3)),

@@ -160,7 +160,7 @@ class BrokerRun:
             self.kept = _table(work.content)
 
     def _is_on_disk(self, save: Save) -> bool:
-        return self.world.disk.peek(save.file.path) == save.content
+        return self.world.disk.peek(save.file.path) == _text(save.content)
 
     def _harm_disk(self) -> None:
         """The disk fails for a while, or is well again."""
@@ -328,5 +328,10 @@ class BrokerRun:
         return self.delay_ms[original.queue_id + 1]
 
 
-def _table(content: bytes) -> dict[str, dict[int, int]]:
-    return {name: dict(queues) for name, queues in ConsumerOffsets.decode(content).offset_table.items()}
+def _table(content: bytes | list[bytes]) -> dict[str, dict[int, int]]:
+    table = ConsumerOffsets.decode(_text(content), trusted=True).offset_table
+    return {name: dict(queues) for name, queues in table.items()}
+
+
+def _text(content: bytes | list[bytes]) -> bytes:
+    return b"".join(content) if isinstance(content, list) else content

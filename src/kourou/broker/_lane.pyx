@@ -537,7 +537,7 @@ cdef class FastLane:
     # What settings say, as of `_epoch`.
     cdef long long _epoch, _looked
     cdef bint _may_send, _may_pull, _slave_read
-    cdef long long _sends_from_ms, _batch_max, _waiting_max
+    cdef long long _sends_from_ms, _batch_max, _batch_messages_max, _waiting_max
     cdef bytes _stored_suffix  # properties that every message gets
     cdef bytes _answer_fields  # fields that every answer to a send has
     cdef bytes _host_hex
@@ -699,6 +699,7 @@ cdef class FastLane:
         self._slave_read = settings.slave_read
         self._sends_from_ms = settings.accept_sends_from_ms
         self._batch_max = settings.max_body_size
+        self._batch_messages_max = settings.batch_messages_max
         self._waiting_max = self._puts._waiting_max
         ext = self._send_part.answer_ext
         if ext is not self._ext or settings.cluster != self._cluster:
@@ -1012,7 +1013,9 @@ cdef class FastLane:
         if queue is None:
             return False
         room = self._batch_room(topic, entry, end, &count)
-        if room < 0 or count == 0 or self._log.end - self._log._start + room + _FILLER_SIZE > self._log._limit:
+        if room < 0 or count == 0 or count > self._batch_messages_max:
+            return False
+        if self._log.end - self._log._start + room + _FILLER_SIZE > self._log._limit:
             return False
 
         out = &self._held if self._is_sync else &self._out

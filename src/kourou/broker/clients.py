@@ -8,7 +8,6 @@ Java: ConsumerManager, ConsumerGroupInfo, ProducerManager, DefaultConsumerIdsCha
 """
 
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from kourou.broker.events import Outbox, Peer, Tell
@@ -18,11 +17,18 @@ from kourou.protocol.bodies import ConsumerData, SubscriptionData
 from kourou.protocol.codes import CommandFlag, RequestCode
 from kourou.protocol.command import Command
 from kourou.protocol.names import shown
+from kourou.turns import Slices, Turns
 
 log = logging.getLogger(__name__)
 
 BROADCASTING = "BROADCASTING"
 LATE_NOTICE_MS = 15_000
+MEMBERS_IN_SLICE = 5_000
+"""Members that are looked at before others have their turn."""
+
+MEMBERS_AT_ONCE = 50
+"""Members of a group that are told of a change before others have their turn."""
+
 _ONE_WAY = int(CommandFlag.ONE_WAY)
 
 
@@ -63,9 +69,12 @@ class ConsumerGroup:
 class Clients:
     """Everybody who has heart-beaten."""
 
-    def __init__(self, settings: BrokerSettings, outbox: Outbox) -> None:
+    def __init__(self, settings: BrokerSettings, outbox: Outbox, turns: Turns | None = None) -> None:
+        """`turns`: where the members of large groups are told; without, all at once."""
         self._settings = settings
         self._outbox = outbox
+        self._turns = turns or Turns()
+        self._telling: dict[str, None] = {}  # large groups whose members are being told
         self.consumers: dict[str, ConsumerGroup] = {}
         self.producers: dict[str, dict[Peer, Client]] = {}
         self.by_id: dict[str, Client] = {}  # the producers, for replies
@@ -189,14 +198,35 @@ class Clients:
         """Tell those groups that were not told at once; of many changes, they hear once."""
         if self._to_notify and now_ms >= self._notify_ms:
             self._notify_ms = now_ms + LATE_NOTICE_MS
-            for name in self._to_notify:
+            names, self._to_notify = self._to_notify, set()
+            for name in names:
                 if (group := self.consumers.get(name)) is not None:
                     self._tell(group)
-            self._to_notify.clear()
 
     def _tell(self, group: ConsumerGroup) -> None:
-        ext = headers.NotifyConsumerIdsChanged(consumer_group=group.name).encode()
-        for peer in group.clients:
+        """Members of a large group are told in slices; of changes that come before that, they hear once."""
+        if len(group.clients) <= MEMBERS_AT_ONCE and not self._telling:
+            self._tell_members(group.name, list(group.clients))
+            return
+        is_first = not self._telling
+        self._telling[group.name] = None
+        if is_first:
+            self._turns.start(self, self._tell_on())
+
+    def _tell_on(self) -> Slices[None]:
+        while self._telling:
+            yield 0
+            name = next(iter(self._telling))
+            del self._telling[name]
+            group = self.consumers.get(name)
+            members = [] if group is None else list(group.clients)
+            for at in range(0, len(members), MEMBERS_AT_ONCE):
+                self._tell_members(name, members[at : at + MEMBERS_AT_ONCE])
+                yield 0
+
+    def _tell_members(self, name: str, members: list[Peer]) -> None:
+        ext = headers.NotifyConsumerIdsChanged(consumer_group=name).encode()
+        for peer in members:
             command = Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, flag=_ONE_WAY, ext=ext)
             self._outbox.put(Tell(peer, command))
 
@@ -248,11 +278,20 @@ class Clients:
             else:
                 self.unregister_producer(group, peer)
 
-    def silent(self, before_ms: int) -> Iterator[Peer]:
+    def silent(self, before_ms: int) -> Slices[set[Peer]]:
         """Connections whose last heartbeat is older."""
         found: set[Peer] = set()
-        for group in self.consumers.values():
-            found.update(peer for peer, client in group.clients.items() if client.seen_ms < before_ms)
-        for members in self.producers.values():
-            found.update(peer for peer, client in members.items() if client.seen_ms < before_ms)
-        yield from found
+        looked = 0
+        for names, table in ((list(self.consumers), self._members_of), (list(self.producers), self.producers.get)):
+            for name in names:
+                members = table(name) or {}
+                found.update(peer for peer, client in members.items() if client.seen_ms < before_ms)
+                looked += len(members) + 1
+                if looked > MEMBERS_IN_SLICE:
+                    looked = 0
+                    yield 0
+        return found
+
+    def _members_of(self, name: str) -> dict[Peer, Client] | None:
+        group = self.consumers.get(name)
+        return None if group is None else group.clients

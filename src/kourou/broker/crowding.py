@@ -10,7 +10,6 @@ from kourou.broker.events import Peer, Refused
 from kourou.protocol.bodies import HeartbeatData
 from kourou.protocol.codes import ResponseCode
 
-HEARTBEAT_SIZE_MAX = 2 * 1024 * 1024
 GROUPS_MAX = 1_000  # of one connection
 SUBSCRIPTIONS_MAX = 10_000  # of one heartbeat
 MEMBERSHIPS_MAX = 200_000  # groups of all connections
@@ -28,11 +27,6 @@ class Crowding:
         self._clients = clients
         self._counted = 0
         self._counted_ms = 0
-
-    def check_size(self, size: int) -> None:
-        """Before a heartbeat is even read. Raises Refused."""
-        if size > HEARTBEAT_SIZE_MAX:
-            raise _too_much(f"the heartbeat has {size} bytes", HEARTBEAT_SIZE_MAX)
 
     def check(self, beat: HeartbeatData, peer: Peer, now_ms: int) -> None:
         """Raises Refused: nothing of this heartbeat is remembered."""

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from kourou.protocol.codes import RequestCode
 from kourou.protocol.command import Command
 from kourou.store.jobs import Job
 from kourou.store.metadata import MetadataFile
@@ -48,6 +49,10 @@ class Tick(msgspec.Struct, frozen=True, gc=False):
     """Time has passed; what is due is done."""
 
 
+class Turn(msgspec.Struct, frozen=True, gc=False):
+    """Time for unfinished work. Sent again and again while `Broker.is_busy`, after others were served."""
+
+
 class Done(msgspec.Struct, frozen=True, gc=False):
     """A job of the store was run by a worker."""
 
@@ -70,13 +75,15 @@ class Answered(msgspec.Struct, frozen=True, gc=False):
 
 
 class Announced(msgspec.Struct, frozen=True, gc=False):
-    """A name server answered a registration; None: it could not be reached."""
+    """A name server answered a registration; None: there is no answer, and `error` says why."""
 
     address: str
     answer: Command | None
+    error: str | None = None
+    code: int = RequestCode.REGISTER_BROKER  # of the command that was sent
 
 
-Event: TypeAlias = Requests | Gone | Tick | Done | Saved | Answered | Announced
+Event: TypeAlias = Requests | Gone | Tick | Turn | Done | Saved | Answered | Announced
 
 
 # ── Effects ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -145,7 +152,7 @@ class Save(msgspec.Struct, frozen=True, gc=False):
     name: str
     version: int
     file: MetadataFile[Any]
-    content: bytes
+    content: bytes | list[bytes]
 
 
 class Announce(msgspec.Struct, frozen=True, gc=False):
@@ -175,6 +182,13 @@ class Asked(msgspec.Struct, frozen=True, gc=False):
     command: Command
     now_ms: int  # of the steady clock, for deadlines
     wall_ms: int  # the time of day, for what is stored and shown
+
+
+class Large(msgspec.Struct, frozen=True, gc=False):
+    """An answer whose body was built in slices. The command's own body is empty."""
+
+    command: Command
+    body: list[bytes | bytearray]
 
 
 class Outbox:

@@ -4,15 +4,21 @@ Java: SubscriptionGroupManager.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from kourou.broker import names
+from kourou.broker.events import Refused
+from kourou.broker.request_bodies import too_much
 from kourou.broker.settings import BrokerSettings
 from kourou.broker.topics import SAID_EVERY, next_version
 from kourou.protocol.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupWrapper
+from kourou.protocol.codes import ResponseCode
 from kourou.store.wall_clock import WallClock
 
 log = logging.getLogger(__name__)
+
+FORBIDDEN_MAX = 100
+"""Topics that may be forbidden to one group."""
 
 READ_FORBIDDEN = 1 << 2
 """The bit of a forbidden table's number that keeps a group from reading a topic."""
@@ -31,7 +37,6 @@ class Groups:
         self._settings = settings
         self._touch = touch
         self._clock = clock or WallClock()
-        self._auto_created = 0
         self._not_created = 0  # because of the limit
         self.table: dict[str, SubscriptionGroupConfig] = {
             name: SubscriptionGroupConfig(group_name=name) for name in names.SYSTEM_GROUPS
@@ -59,22 +64,38 @@ class Groups:
     def _create(self, group: str, now_ms: int) -> SubscriptionGroupConfig | None:
         if names.group_fault(group) is not None:
             return None
-        if self._auto_created >= self._settings.auto_groups_max:
+        if self.count >= min(self._settings.auto_groups_max, self._settings.groups_max):
             if self._not_created % SAID_EVERY == 0:
                 log.warning(
-                    "group %.120s not created: %d were, the limit (maxAutoCreatedGroups)", group, self._auto_created
+                    "group %.120s not created: there are %d, the limit (maxAutoCreatedGroups)", group, self.count
                 )
             self._not_created += 1
             return None
-        self._auto_created += 1
         created = SubscriptionGroupConfig(group_name=group)
         self.put(created, now_ms)
         log.info("group created name=%s", group)
         return created
 
+    @property
+    def count(self) -> int:
+        """How many groups there are beside the broker's own."""
+        return len(self.table) - len(names.SYSTEM_GROUPS)
+
+    def check_room(self, groups: Iterable[SubscriptionGroupConfig]) -> None:
+        """Raises Refused if there may not be as many groups as there would be with these."""
+        more = len({group.group_name for group in groups} - self.table.keys())
+        if more and self.count + more > self._settings.groups_max:
+            raise too_much(f"there would be {self.count + more} groups", self._settings.groups_max, "maxGroups")
+
     def put(self, group: SubscriptionGroupConfig, now_ms: int) -> None:
-        assert group.group_name is not None
-        self.table[group.group_name] = group
+        """Make or change a group."""
+        self.put_all((group,), now_ms)
+
+    def put_all(self, groups: Iterable[SubscriptionGroupConfig], now_ms: int) -> None:
+        """Make or change groups, all at once."""
+        for group in groups:
+            assert group.group_name is not None
+            self.table[group.group_name] = group
         self._has_changed(now_ms)
 
     def remove(self, group: str, now_ms: int) -> bool:
@@ -88,7 +109,14 @@ class Groups:
     def forbid(self, group: str, topic: str, bits: int, now_ms: int) -> None:
         """Set what of a topic is forbidden to a group; 0: nothing."""
         if bits > 0:
-            self.forbidden.setdefault(group, {})[topic] = bits
+            if group not in self.forbidden and len(self.forbidden) >= self._settings.groups_max:
+                raise too_much(f"{len(self.forbidden)} groups have forbidden topics", len(self.forbidden), "maxGroups")
+            topics = self.forbidden.get(group, {})
+            if topic not in topics and len(topics) >= FORBIDDEN_MAX:
+                raise Refused(
+                    ResponseCode.INVALID_PARAMETER, f"{len(topics)} topics are forbidden to the group, the limit"
+                )
+            self.forbidden.setdefault(group, topics)[topic] = bits
         else:
             self.forbidden.pop(group, None)
         self._has_changed(now_ms)

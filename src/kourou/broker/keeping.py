@@ -1,6 +1,6 @@
 """Tables that survive a restart: which have changed, which are being written, and who waits until they are safe.
 
-    touch ─▶ due ─▶ Save effect ─▶ (worker) ─▶ Saved ─▶ who waited is answered
+    touch ─▶ due ─▶ encoded in slices ─▶ Save effect ─▶ (worker) ─▶ Saved ─▶ who waited is answered
 
 One write of a table is under way at a time. Changes that come meanwhile share the next one, so a storm of new topics
 costs a few writes and not one each. A write that fails is tried again at the next tick; whoever waits for it is told
@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from kourou.broker.events import Outbox, Save
 from kourou.store.metadata import MetadataFile
+from kourou.turns import Slices, Turns
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +31,7 @@ class _Waiter:
     done: Callable[[str | None], None]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Table(Generic[T]):
     file: MetadataFile[T]
     value: Callable[[], T]
@@ -46,8 +47,10 @@ class _Table(Generic[T]):
 class Keeping:
     """All tables of one broker."""
 
-    def __init__(self, outbox: Outbox) -> None:
+    def __init__(self, outbox: Outbox, turns: Turns | None = None) -> None:
+        """`turns`: where tables are encoded in slices; without, each at once."""
         self._outbox = outbox
+        self._turns = turns or Turns()
         self._tables: dict[str, _Table[Any]] = {}
         self._dirty: dict[str, None] = {}  # names, in the order of their changes
         self.total = 0  # grows with each change of a table that somebody may wait for
@@ -88,8 +91,13 @@ class Keeping:
             if not table.writing and (all_of_them or now_ms >= table.not_before_ms):
                 table.writing = True
                 table.not_before_ms = now_ms + table.interval_ms
-                self._outbox.put(Save(name, table.changed, table.file, table.file.encode(table.value())))
                 self._dirty.pop(name, None)
+                self._turns.start(table, self._encode(name, table))
+
+    def _encode(self, name: str, table: _Table[Any]) -> Slices[None]:
+        version = table.changed  # later changes may be in the content as well, and are written again
+        content = yield from table.file.encode_slices(table.value())
+        self._outbox.put(Save(name, version, table.file, content))
 
     def saved(self, name: str, version: int, error: str | None, now_ms: int) -> None:
         table = self._tables[name]

@@ -8,6 +8,10 @@
 A step takes whatever has come since the last one, so a hundred sends of one read are dispatched once. It never raises
 for what a peer sent: a request that makes no sense is answered with the reason.
 
+No request holds the event loop for long. A function that may need more than a few milliseconds is a generator and runs
+in slices (`kourou.turns`). Requests that follow it on the same connection do not wait for it, unless they are
+long as well.
+
 An answer leaves when what it promises is true: a stored message is as safe as the flush mode says, a new topic is in
 topics.json.
 
@@ -17,7 +21,8 @@ Java: BrokerController.
 import logging
 import random
 from collections.abc import Callable
-from typing import assert_never
+from types import GeneratorType
+from typing import TypeAlias, assert_never
 
 import msgspec
 
@@ -33,6 +38,7 @@ from kourou.broker.events import (
     Effect,
     Event,
     Gone,
+    Large,
     Outbox,
     Peer,
     Refused,
@@ -42,6 +48,7 @@ from kourou.broker.events import (
     Run,
     Saved,
     Tick,
+    Turn,
 )
 from kourou.broker.groups import Groups
 from kourou.broker.keeping import Keeping
@@ -55,6 +62,7 @@ from kourou.broker.queries import Queries
 from kourou.broker.queue_locks import QueueLocks
 from kourou.broker.registration import Registration
 from kourou.broker.replies import Replies
+from kourou.broker.request_bodies import RequestBodies
 from kourou.broker.retry import Retry
 from kourou.broker.send import Send
 from kourou.broker.slow_readers import SlowReaders
@@ -69,8 +77,12 @@ from kourou.store.errors import StoreError
 from kourou.store.jobs import Slice
 from kourou.store.settings import FlushMode
 from kourou.store.store import Store
+from kourou.turns import Slices, Turns
 
 log = logging.getLogger(__name__)
+
+REMARK_MAX = 2_000
+"""Characters of a refusal: it may repeat what the peer said, which may be megabytes."""
 
 _ONE_WAY = int(CommandFlag.ONE_WAY)
 _SYSTEM_ERROR = int(ResponseCode.SYSTEM_ERROR)
@@ -80,8 +92,22 @@ CAUSES_MAX = 100
 
 TOPICS, GROUPS, OFFSETS, DELAYS, REMOVED = "topics", "groups", "offsets", "delays", "removed topics"
 
-Serve = Callable[[Asked], Command | None]
-"""Serves a request: the answer, or None if it was given or will be."""
+_MUST_FINISH = frozenset(
+    (
+        RequestCode.DELETE_TOPIC_IN_BROKER,
+        RequestCode.DELETE_SUBSCRIPTIONGROUP,
+        RequestCode.CLONE_GROUP_OFFSET,
+        RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
+        RequestCode.CLEAN_UNUSED_TOPIC,
+    )
+)
+"""Requests that change several things, one after the other: once begun, they are finished though nobody waits."""
+
+Answer: TypeAlias = Command | Large | None
+"""The answer to a request; None if it was given or will be."""
+
+Serve: TypeAlias = Callable[[Asked], Command | Slices[Command | None] | Slices[Command | Large] | None]
+"""Serves a request, at once or in slices."""
 
 
 class Broker:
@@ -98,8 +124,9 @@ class Broker:
         unique_id: Callable[[int], str],
         chance: random.Random,
         local_day: Callable[[int], object] = lambda now_ms: now_ms // 86_400_000,
+        clock_ns: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`local_day` names the day of a time where the broker is.
+        """`local_day` names the day of a time where the broker is; `clock_ns` measures slices of long work.
 
         Raises BadStoreError, OSError: the tables can't be read.
         """
@@ -108,7 +135,10 @@ class Broker:
         self.settings = settings
         self.store = store
         self.outbox = Outbox()
-        self.keeping = Keeping(self.outbox)
+        self.faults = 0  # exceptions that no part should have raised
+        self._causes: set[str] = set()  # of those, which were logged
+        self.turns = Turns(clock_ns, lambda: settings.long_memory_max, lambda error: self._failed("long work", error))
+        self.keeping = Keeping(self.outbox, self.turns)
         self.started_ms = now_ms
         keep = self.keeping
         store.reader.limits.memory_window = memory_bytes * settings.memory_ratio // 100
@@ -118,7 +148,7 @@ class Broker:
         offsets_file = store.metadata(metadata.CONSUMER_OFFSETS)
         self.topics = Topics(settings, topics_file.load(), lambda: keep.touch(TOPICS), store.clock)
         self.groups = Groups(settings, groups_file.load(), lambda: keep.touch(GROUPS), store.clock)
-        self.offsets = Offsets(offsets_file.load(), lambda: keep.touch(OFFSETS))
+        self.offsets = Offsets(offsets_file.load(), lambda: keep.touch(OFFSETS), lambda: settings.offsets_max)
         keep.add(TOPICS, topics_file, self.topics.wrapper)
         keep.add(GROUPS, groups_file, self.groups.wrapper)
         store.removed.touch = lambda: keep.touch(REMOVED)
@@ -127,7 +157,7 @@ class Broker:
 
         self.stats = Stats(self.topics.is_system, now_ms, lambda steady_ms: local_day(store.clock.at(steady_ms)))
         self.locks = QueueLocks(settings.lock_time_ms)
-        self.clients = Clients(settings, self.outbox)
+        self.clients = Clients(settings, self.outbox, self.turns)
         self.puts = Puts(store, store_settings, self.outbox, settings)
         self.send = Send(
             settings, self.topics, self.groups, self.puts, self.locks, self.stats, store_host, unique_id, chance
@@ -147,9 +177,10 @@ class Broker:
             self.stats,
             self.outbox,
         )
-        self.members = Members(settings, store, self.topics, self.groups, self.clients, self.offsets, self.locks)
+        read = RequestBodies(settings)
+        self.members = Members(settings, store, self.topics, self.groups, self.clients, self.offsets, self.locks, read)
         self.queries = Queries(settings, store, self.outbox)
-        self.registration = Registration(settings, self.topics, self.outbox)
+        self.registration = Registration(settings, self.topics, self.outbox, self.turns)
         self.slow_readers = SlowReaders(settings, store, self.groups, self.clients, self.offsets, now_ms)
 
         if not store.report.clean:
@@ -168,13 +199,11 @@ class Broker:
             self.stats,
             is_sync=self._is_sync,
         )
-        self._scan_ms = now_ms
+        self._scan_ms = self._now_ms = now_ms
         self._dispatching = Backoff(log, "messages are stored and not yet visible to consumers")
-        self.faults = 0  # exceptions that no part should have raised
-        self._causes: set[str] = set()  # of those, which were logged
         self._chores: tuple[Callable[[int], object], ...] = (
             self.pull.polls.expire,
-            self.stats.step,
+            lambda now_ms: self.turns.start(self.stats, self.stats.step(now_ms)),
             self.clients.step,
             self.slow_readers.step,
             self._tell_late_senders,
@@ -216,6 +245,7 @@ class Broker:
                 self.puts,
                 self.pull.polls,
                 self.outbox,
+                read,
                 now_ms,
                 lambda: self.faults,
             ),
@@ -227,6 +257,7 @@ class Broker:
         """What follows from these events, in order."""
         if self.lane is not None:
             self.lane.tables_may_change()
+        self._now_ms = now_ms
         ticked = sliced = False
         wall_ms = self.store.clock.at(now_ms)
         for event in events:
@@ -297,6 +328,8 @@ class Broker:
                 self._gone(peer)
             case Tick():
                 pass  # `step` does what is due
+            case Turn():
+                self.turns.take_turn()
             case Done(job):
                 end = self.store.log.end
                 for token in self.store.finished(job, now_ms):
@@ -336,21 +369,69 @@ class Broker:
             answer = command.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
         else:
             try:
-                answer = serve(asked)
-            except Refused as refused:
-                answer = command.answer(refused.code, refused.remark, refused.ext)
-            except ProtocolError as error:
-                answer = command.answer(_SYSTEM_ERROR, str(error))
-            except (StoreError, OSError) as error:
-                log.error("request %d failed peer=%s: %s", command.code, asked.peer.address, error)
-                answer = command.answer(_SYSTEM_ERROR, str(error))
-            except Exception as error:  # a fault of ours: who asked is told, and everybody else is served
-                log.exception("request %d failed peer=%s", command.code, asked.peer.address)
-                answer = command.answer(_SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+                found = serve(asked)
+                if type(found) is GeneratorType:
+                    self._check_long(asked)
+                    self.turns.start(
+                        asked.peer,
+                        self._serve_in_slices(asked, found),
+                        len(command.body),
+                        must_finish=command.code in _MUST_FINISH,
+                    )
+                    return
+                answer = found  # type: ignore[assignment]
+            except Exception as error:
+                answer = _refusal(asked, error)
         if answer is not None and not command.flag & _ONE_WAY:
             effects.append(Reply(asked.peer, answer))
         if keeping.total != changes:
             self._hold_until_kept(mark, asked.now_ms)
+
+    def _check_long(self, asked: Asked) -> None:
+        """Raises Refused when too much long work waits already."""
+        turns, settings = self.turns, self.settings
+        if turns.count >= settings.long_requests_max:
+            raise Refused(
+                ResponseCode.SYSTEM_BUSY,
+                f"{turns.count} long requests wait, the limit (maxLongRequests): try again later",
+            )
+        if turns.size + turns.held + len(asked.command.body) > settings.long_memory_max and turns.is_busy:
+            raise Refused(
+                ResponseCode.SYSTEM_BUSY,
+                f"long requests hold {turns.size + turns.held} bytes, the limit is {settings.long_memory_max} "
+                "(maxLongRequestMemory): try again later",
+            )
+
+    def _serve_in_slices(self, asked: Asked, slices: Slices[Command | Large | None]) -> Slices[None]:
+        keeping, limit_ns = self.keeping, self.settings.long_time_ms * 1_000_000
+        changed = False
+        answer: Answer
+        while True:
+            total, mark = keeping.total, len(self.outbox.effects)
+            try:
+                if self.turns.spent_ns > limit_ns:
+                    slices.close()
+                    raise Refused(
+                        ResponseCode.SYSTEM_BUSY,
+                        f"the request took more than {self.settings.long_time_ms} ms (maxLongRequestTime)",
+                    )
+                held = next(slices)
+            except StopIteration as end:
+                answer = end.value
+                break
+            except Exception as error:
+                answer = _refusal(asked, error)
+                break
+            changed |= keeping.total != total
+            yield held
+        if not asked.command.flag & _ONE_WAY:
+            if type(answer) is Large:
+                parts = [memoryview(part) for part in answer.body]
+                self.outbox.put(ReplyParts(asked.peer, answer.command, parts, sum(map(len, parts))))
+            elif answer is not None:
+                self.outbox.put(Reply(asked.peer, answer))  # type: ignore[arg-type]
+        if changed or keeping.total != total:
+            self._hold_until_kept(mark, self._now_ms)
 
     def _hold_until_kept(self, mark: int, now_ms: int) -> None:
         """What follows from a request that changed a table waits until the table is safe."""
@@ -396,15 +477,25 @@ class Broker:
             self.puts.now_late(token)
 
     def _forget_silent_clients(self, now_ms: int) -> None:
-        if now_ms - self._scan_ms < self.settings.client_scan_ms:
-            return
-        self._scan_ms = now_ms
-        self.locks.forget_expired(now_ms)
-        for peer in list(self.clients.silent(now_ms - self.settings.client_timeout_ms)):
+        if now_ms - self._scan_ms >= self.settings.client_scan_ms:
+            self._scan_ms = now_ms
+            self.turns.start(self.locks, self.locks.forget_expired(now_ms))
+            self.turns.start("silent clients", self._close_silent(now_ms))
+
+    def _close_silent(self, now_ms: int) -> Slices[None]:
+        silent = yield from self.clients.silent(now_ms - self.settings.client_timeout_ms)
+        for peer in silent:
             self.outbox.put(Close(peer, f"no heartbeat for {self.settings.client_timeout_ms // 1000} s"))
             self._gone(peer)
+            yield 0
+
+    @property
+    def is_busy(self) -> bool:
+        """Something is unfinished, and waits for a Turn."""
+        return self.turns.is_busy
 
     def _gone(self, peer: Peer) -> None:
+        self.turns.drop(peer)
         self.pull.polls.gone(peer)
         self.clients.gone(peer)
 
@@ -434,3 +525,18 @@ class Broker:
             log.error("the log can't be made safe: %s", error)
         self.delays.settle()
         self.keeping.write_all()
+
+
+def _refusal(asked: Asked, error: Exception) -> Command:
+    """The answer to a request that failed."""
+    command = asked.command
+    if isinstance(error, Refused):
+        return command.answer(error.code, error.remark[:REMARK_MAX], error.ext)
+    if isinstance(error, ProtocolError):
+        return command.answer(_SYSTEM_ERROR, str(error)[:REMARK_MAX])
+    if isinstance(error, StoreError | OSError):
+        log.error("request %d failed peer=%s: %s", command.code, asked.peer.address, error)
+        return command.answer(_SYSTEM_ERROR, str(error))
+    # A fault of ours: who asked is told, and everybody else is served.
+    log.error("request %d failed peer=%s", command.code, asked.peer.address, exc_info=error)
+    return command.answer(_SYSTEM_ERROR, f"{type(error).__name__}: {error}")

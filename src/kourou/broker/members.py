@@ -3,6 +3,9 @@
 Java: ClientManageProcessor, ConsumerManageProcessor, the lock requests of AdminBrokerProcessor.
 """
 
+from collections.abc import Iterator
+from typing import Final
+
 from kourou.broker import missing, names, subscriptions
 from kourou.broker.clients import Client, Clients
 from kourou.broker.crowding import Crowding
@@ -10,12 +13,21 @@ from kourou.broker.events import Asked, Refused
 from kourou.broker.groups import Groups
 from kourou.broker.offsets import Offsets
 from kourou.broker.queue_locks import QueueLocks
+from kourou.broker.request_bodies import RequestBodies, too_much
 from kourou.broker.settings import BrokerSettings
 from kourou.broker.topics import Topics
 from kourou.protocol import bodies, headers
 from kourou.protocol.codes import ResponseCode, TopicSysFlag
 from kourou.protocol.command import Command
+from kourou.protocol.message import MessageQueue
 from kourou.store.store import Store
+from kourou.turns import Slices, at_once
+
+SMALL: Final = 16 * 1024
+"""Bytes of a body that is served at once, in the order of its connection's requests: two milliseconds at most."""
+
+QUEUES_IN_SLICE: Final = 200
+"""Queues that are locked before others have their turn."""
 
 _UNIT_SUB = int(TopicSysFlag.UNIT_SUB)
 
@@ -32,6 +44,7 @@ class Members:
         clients: Clients,
         offsets: Offsets,
         locks: QueueLocks,
+        bodies: RequestBodies,
     ) -> None:
         self._settings = settings
         self._store = store
@@ -40,15 +53,21 @@ class Members:
         self._clients = clients
         self._offsets = offsets
         self._locks = locks
+        self._bodies = bodies
         self._crowding = Crowding(clients)
 
     # ── Being known ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def heartbeat(self, asked: Asked) -> Command:
+    def heartbeat(self, asked: Asked) -> Command | Slices[Command]:
         """HEART_BEAT: a client is there, for these groups. With a fingerprint it is of the second kind."""
+        slices = self._heartbeat(asked)
+        return at_once(slices) if len(asked.command.body) <= SMALL else slices
+
+    def _heartbeat(self, asked: Asked) -> Slices[Command]:
+        yield 0
         command, now_ms = asked.command, asked.now_ms
-        self._crowding.check_size(len(command.body))
-        beat = bodies.HeartbeatData.decode(command.body)
+        beat = self._bodies.read(bodies.HeartbeatData, command.body)
+        yield len(command.body)
         self._crowding.check(beat, asked.peer, now_ms)
         client_id = beat.client_id or ""
         is_second_kind = beat.heartbeat_fingerprint != 0
@@ -79,10 +98,12 @@ class Members:
                 notify=group.notify_consumer_ids_changed_enable,
                 with_subscriptions=not (is_second_kind and beat.without_sub),
             )
+            yield len(command.body)
         for producer in beat.producer_data_set:
             if producer.group_name:
                 client = Client(asked.peer, client_id, command.language, command.version, now_ms)
                 self._clients.register_producer(producer.group_name, client, now_ms)
+                yield len(command.body)
         answer = headers.HeartbeatAnswer(is_support_heart_beat_v2=True, is_sub_change=changed)
         return command.answer(ext=answer.encode())
 
@@ -99,7 +120,7 @@ class Members:
 
     def check_config(self, asked: Asked) -> Command:
         """CHECK_CLIENT_CONFIG: does a filter compile here?"""
-        subscription = bodies.CheckClientRequestBody.decode(asked.command.body).subscription_data
+        subscription = self._bodies.read(bodies.CheckClientRequestBody, asked.command.body).subscription_data
         if subscription is not None and not subscriptions.is_by_tag(subscription.expression_type):
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
@@ -134,7 +155,9 @@ class Members:
             raise Refused(ResponseCode.INVALID_PARAMETER, f"Topic {topic} has no queue {queue_id}")
         if self._settings.server_side_reset and self._offsets.is_reset(group, topic, queue_id):
             return asked.command.answer(remark="Offset has been previously reset")
-        self._offsets.commit(group, topic, queue_id, header.commit_offset)
+        if not self._offsets.commit(group, topic, queue_id, header.commit_offset):
+            limit = self._settings.offsets_max
+            raise too_much(f"there are {self._offsets.count} offsets", limit, "maxConsumerOffsets")
         return asked.command.answer()
 
     def query_offset(self, asked: Asked) -> Command:
@@ -164,15 +187,40 @@ class Members:
 
     # ── Locks ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def lock(self, asked: Asked) -> Command:
+    def lock(self, asked: Asked) -> Command | Slices[Command]:
         """LOCK_BATCH_MQ: of the queues that there are, those that the client has now."""
-        body = bodies.LockBatchRequestBody.decode(asked.command.body)
-        there = [queue for queue in body.mq_set if self._topics.has_queue(queue.topic, queue.queue_id)]
-        got = self._locks.lock(body.consumer_group or "", there, body.client_id or "", asked.now_ms)
+        slices = self._lock(asked)
+        return at_once(slices) if len(asked.command.body) <= SMALL else slices
+
+    def _lock(self, asked: Asked) -> Slices[Command]:
+        yield 0
+        size = len(asked.command.body)
+        body = self._bodies.read(bodies.LockBatchRequestBody, asked.command.body)
+        group, client_id = body.consumer_group or "", body.client_id or ""
+        if names.group_fault(group) is not None:  # nobody has locks for a group that there can't be
+            return asked.command.answer(body=bodies.LockBatchResponseBody().encode())
+        got: list[MessageQueue] = []
+        for queues in _some_at_a_time(body.mq_set):
+            yield size
+            there = [queue for queue in queues if self._topics.has_queue(queue.topic, queue.queue_id)]
+            got += self._locks.lock(group, there, client_id, asked.now_ms)
+        yield size
         return asked.command.answer(body=bodies.LockBatchResponseBody(locked=got).encode())
 
-    def unlock(self, asked: Asked) -> Command:
+    def unlock(self, asked: Asked) -> Command | Slices[Command]:
         """UNLOCK_BATCH_MQ."""
-        body = bodies.UnlockBatchRequestBody.decode(asked.command.body)
-        self._locks.unlock(body.consumer_group or "", body.mq_set, body.client_id or "")
+        slices = self._unlock(asked)
+        return at_once(slices) if len(asked.command.body) <= SMALL else slices
+
+    def _unlock(self, asked: Asked) -> Slices[Command]:
+        yield 0
+        body = self._bodies.read(bodies.UnlockBatchRequestBody, asked.command.body)
+        for queues in _some_at_a_time(body.mq_set):
+            yield len(asked.command.body)
+            self._locks.unlock(body.consumer_group or "", queues, body.client_id or "")
         return asked.command.answer()
+
+
+def _some_at_a_time(queues: list[MessageQueue]) -> Iterator[list[MessageQueue]]:
+    for at in range(0, len(queues), QUEUES_IN_SLICE):
+        yield queues[at : at + QUEUES_IN_SLICE]

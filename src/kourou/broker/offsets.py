@@ -4,44 +4,49 @@ A lower commit overwrites a higher one, as with Apache: consumers go back on pur
 is kept apart until the group's next pull of that queue has learned of it; commits that were on their way are ignored
 until then.
 
+How many offsets there may be is limited (maxConsumerOffsets). The limit counts those that are there, consumed and
+pulled; a table that was loaded may have more, and then no new ones are added.
+
 Java: ConsumerOffsetManager.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 from kourou.protocol.bodies import DataVersion
 from kourou.store.metadata import ConsumerOffsets, OffsetTable
+from kourou.turns import Slices
 
 log = logging.getLogger(__name__)
+
+
+NAMES_IN_SLICE = 500
+"""Entries of the table that are removed before others have their turn."""
 
 
 class Offsets:
     """The offsets of all groups of one broker."""
 
-    def __init__(self, kept: ConsumerOffsets | None, touch: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        kept: ConsumerOffsets | None,
+        touch: Callable[[], None],
+        count_max: Callable[[], int] = lambda: 2**63 - 1,
+    ) -> None:
         self._touch = touch
+        self._count_max = count_max
         self.table: OffsetTable = {} if kept is None else {name: dict(q) for name, q in kept.offset_table.items()}
         self.pulled: OffsetTable = {} if kept is None else {name: dict(q) for name, q in kept.pull_offset_table.items()}
         self.version = DataVersion() if kept is None else kept.data_version
         self._reset: dict[str, dict[int, int]] = {}  # not yet told to the group
+        self.count = sum(map(len, self.table.values())) + sum(map(len, self.pulled.values()))
+        self._consumed_names = _Names(self.table)
+        self._pulled_names = _Names(self.pulled)
 
     def wrapper(self) -> ConsumerOffsets:
         return ConsumerOffsets(offset_table=self.table, pull_offset_table=self.pulled, data_version=self.version)
 
-    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """A group has consumed a queue up to here."""
-        queues = self.table.setdefault(f"{topic}@{group}", {})
-        if queues.get(queue_id) != offset:
-            queues[queue_id] = offset
-            self._touch()
-
-    def pulled_to(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """A group has asked for a queue's messages up to here."""
-        queues = self.pulled.get(f"{topic}@{group}")
-        if queues is None:
-            queues = self.pulled[f"{topic}@{group}"] = {}
-        queues[queue_id] = offset
+    # ── Looking up ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def get(self, group: str, topic: str, queue_id: int) -> int:
         """-1: nothing is known. A pending reset counts."""
@@ -57,20 +62,76 @@ class Offsets:
 
     def topics_of(self, group: str) -> set[str]:
         """Topics of which a group has consumed something."""
-        suffix = f"@{group}"
-        return {name[: -len(suffix)] for name in self.table if name.endswith(suffix) and name.count("@") == 1}
+        return set(self._consumed_names.topics.get(group, ()))
 
     def groups_of(self, topic: str) -> set[str]:
         """Groups that have consumed something of a topic."""
-        prefix = f"{topic}@"
-        return {name[len(prefix) :] for name in self.table if name.startswith(prefix)}
+        return set(self._consumed_names.groups.get(topic, ()))
 
-    def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """An operator sets an offset; the next pull of the queue will be told."""
+    @property
+    def room(self) -> int:
+        """How many more offsets there may be."""
+        return max(self._count_max() - self.count, 0)
+
+    # ── Changing ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
+        """A group has consumed a queue up to here. False: it is a new offset, and there are too many."""
         name = f"{topic}@{group}"
-        self._reset.setdefault(name, {})[queue_id] = offset
-        self.table.setdefault(name, {})[queue_id] = offset
+        queues = self.table.get(name)
+        before = None if queues is None else queues.get(queue_id)
+        if before == offset:
+            return True
+        if before is None:
+            if self.count >= self._count_max():
+                return False
+            self.count += 1
+            if queues is None:
+                queues = self._new(name)
+        assert queues is not None
+        queues[queue_id] = offset
         self._touch()
+        return True
+
+    def pulled_to(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """A group has asked for a queue's messages up to here. Beyond the limit, this is not noted for new queues."""
+        name = f"{topic}@{group}"
+        queues = self.pulled.get(name)
+        if queues is None or queue_id not in queues:
+            if self.count >= self._count_max():
+                return
+            self.count += 1
+            if queues is None:
+                queues = self.pulled[name] = {}
+                self._pulled_names.add(name)
+        queues[queue_id] = offset
+
+    def reset(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """An operator sets offsets; the next pull of each queue will be told."""
+        name = f"{topic}@{group}"
+        self._reset.setdefault(name, {}).update(offsets)
+        self._update(name, offsets)
+
+    def copy(self, from_group: str, to_group: str, topic: str) -> None:
+        """One group goes on where another one is."""
+        name = f"{topic}@{to_group}"
+        self.count -= len(self.table.get(name, ()))
+        self.table.get(name, {}).clear()
+        self._update(name, self.table.get(f"{topic}@{from_group}", {}))
+
+    def _update(self, name: str, offsets: Mapping[int, int]) -> None:
+        queues = self.table.get(name)
+        if queues is None:
+            queues = self._new(name)
+        self.count -= len(queues)
+        queues.update(offsets)
+        self.count += len(queues)
+        self._touch()
+
+    def _new(self, name: str) -> dict[int, int]:
+        queues = self.table[name] = {}
+        self._consumed_names.add(name)
+        return queues
 
     def is_reset(self, group: str, topic: str, queue_id: int) -> bool:
         return bool(self._reset) and queue_id in self._reset.get(f"{topic}@{group}", ())
@@ -102,19 +163,51 @@ class Offsets:
                     queues[queue_id] = end
                     self._touch()
 
-    def copy(self, from_group: str, to_group: str, topic: str) -> None:
-        """One group goes on where another one is."""
-        self.table[f"{topic}@{to_group}"] = dict(self.table.get(f"{topic}@{from_group}", {}))
+    def remove_group(self, group: str) -> Slices[None]:
+        """All offsets of a group."""
+        for topics in [list(index.topics.get(group, ())) for index in self._indexes]:
+            yield from self._remove(topics, lambda topic: f"{topic}@{group}")
+
+    def remove_topic(self, topic: str) -> Slices[None]:
+        """All offsets in a topic."""
+        for groups in [list(index.groups.get(topic, ())) for index in self._indexes]:
+            yield from self._remove(groups, lambda group: f"{topic}@{group}")
+
+    @property
+    def _indexes(self) -> "tuple[_Names, _Names]":
+        return self._consumed_names, self._pulled_names
+
+    def _remove(self, parts: list[str], name_of: Callable[[str], str]) -> Slices[None]:
+        for number, part in enumerate(parts, 1):
+            name = name_of(part)
+            self.count -= len(self.table.pop(name, ())) + len(self.pulled.pop(name, ()))
+            self._reset.pop(name, None)
+            for index in self._indexes:
+                index.remove(name)
+            if number % NAMES_IN_SLICE == 0:
+                yield 0
         self._touch()
 
-    def remove_group(self, group: str) -> None:
-        self._remove(lambda name: name.endswith(f"@{group}"))
 
-    def remove_topic(self, topic: str) -> None:
-        self._remove(lambda name: name.startswith(f"{topic}@"))
+class _Names:
+    """The names `topic@group` of a table by their parts, so that nobody searches the whole table."""
 
-    def _remove(self, unwanted: Callable[[str], bool]) -> None:
-        for table in (self.table, self.pulled, self._reset):
-            for name in [name for name in table if unwanted(name)]:
-                del table[name]
-        self._touch()
+    def __init__(self, names: Iterable[str]) -> None:
+        self.topics: dict[str, set[str]] = {}  # by group
+        self.groups: dict[str, set[str]] = {}  # by topic
+        for name in names:
+            self.add(name)
+
+    def add(self, name: str) -> None:
+        topic, _, group = name.partition("@")
+        self.topics.setdefault(group, set()).add(topic)
+        self.groups.setdefault(topic, set()).add(group)
+
+    def remove(self, name: str) -> None:
+        topic, _, group = name.partition("@")
+        for index, key, value in ((self.topics, group, topic), (self.groups, topic, group)):
+            values = index.get(key)
+            if values is not None:
+                values.discard(value)
+                if not values:
+                    del index[key]

@@ -5,14 +5,16 @@ known and without meaning here (thread pools, buffers), or unknown. Whoever read
 name. `to_properties` shows all of them, as `mqadmin getBrokerConfig` expects it. A value that promises safety which is
 not here (`UNKEPT`) is refused: a broker that starts without it would be worse than none.
 
-Changing properties by a request is for keys that can do no harm: those of a list (`HOT`), and those without meaning.
-No path, no address, nothing that could reach a shell is among them.
+A request may change the properties of a list (`HOT`), each within a range, and those without meaning. No path, no
+address, nothing that could reach a shell is on the list, nothing that makes the broker delete messages, and no limit
+that protects it: these need the configuration file. Values of secrets are not shown.
 """
 
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache
+from ipaddress import ip_network
 from typing import Any, Final
 
 from kourou.broker.known_properties import AUTH_TEXT, KNOWN_TEXT
@@ -41,6 +43,7 @@ class ProcessSettings:
     store_root: str = ""  # storePathRootDir
     commit_log: str = ""  # storePathCommitLog
     idle_seconds: int = 120  # serverChannelMaxIdleTimeSeconds
+    trusted_proxies: str = ""  # proxyProtocolTrusted, ours: whose PROXY preambles are believed
     metrics_port: int = 5557  # metricsPromExporterPort, when metricsExporterType is PROM
     metrics_host: str = ""  # metricsPromExporterHost
     metrics_type: str = "DISABLE"  # metricsExporterType
@@ -135,6 +138,15 @@ def _one_folder(text: str) -> str:
     return text
 
 
+def _networks(text: str) -> str:
+    try:
+        for word in text.replace(";", " ").replace(",", " ").split():
+            ip_network(word)
+    except ValueError as error:
+        raise ValueError(f"addresses such as 10.0.0.5;192.0.2.0/24 are expected: {error}") from None
+    return text
+
+
 def _choice(kind: type[Role] | type[FlushMode]) -> Callable[[str], Any]:
     def read(text: str) -> Any:
         try:
@@ -196,6 +208,7 @@ ACTED_ON: Final[dict[str, _Place]] = {
         notifyConsumerIdsChangedEnable="notify_members",
         realTimeNotifyConsumerChange="notify_at_once",
         compressedRegister="register_compressed",
+        enableSplitRegistration="register_split",
         enableScheduleMessageStats="count_delayed",
         disableConsumeIfConsumerReadSlowly="disable_slow_readers",
     ),
@@ -204,6 +217,23 @@ ACTED_ON: Final[dict[str, _Place]] = {
         _POSITIVE,
         maxAutoCreatedTopics="auto_topics_max",
         maxAutoCreatedGroups="auto_groups_max",
+        maxTopics="topics_max",
+        maxTopicsPerRequest="topics_per_request",
+        maxQueues="queues_max",
+        maxQueuesPerTopic="queues_per_topic",
+        maxQueuesPerRequest="queues_per_request",
+        maxGroups="groups_max",
+        maxGroupsPerRequest="groups_per_request",
+        maxConsumerOffsets="offsets_max",
+        maxMessagesPerBatch="batch_messages_max",
+        maxJsonBodySize="json_size_max",
+        maxJsonBodyObjects="json_objects_max",
+        maxLooseBodySize="loose_size_max",
+        maxDialectBodySize="dialect_size_max",
+        maxConfigBodySize="config_size_max",
+        maxLongRequests="long_requests_max",
+        maxLongRequestMemory="long_memory_max",
+        maxLongRequestTime="long_time_ms",
         defaultTopicQueueNums="default_topic_queues",
         reviveQueueNum="revive_queues",
         sendThreadPoolQueueCapacity="waiting_sends_max",
@@ -211,6 +241,7 @@ ACTED_ON: Final[dict[str, _Place]] = {
         shortPollingTimeMills="short_polling_ms",
         registerNameServerPeriod="register_interval_ms",
         registerBrokerTimeoutMills="register_timeout_ms",
+        splitRegistrationSize="register_split_size",
         flushConsumerOffsetInterval="offsets_interval_ms",
         flushDelayOffsetInterval="delay_offsets_interval_ms",
         channelExpiredTimeout="client_timeout_ms",
@@ -279,6 +310,7 @@ ACTED_ON: Final[dict[str, _Place]] = {
     "storePathRootDir": _Place("process", "store_root", str),
     "storePathCommitLog": _Place("process", "commit_log", _one_folder),
     "serverChannelMaxIdleTimeSeconds": _Place("process", "idle_seconds", _NATURAL),
+    "proxyProtocolTrusted": _Place("process", "trusted_proxies", _networks),
     "metricsExporterType": _Place("process", "metrics_type", _exporter),
     "metricsPromExporterPort": _Place("process", "metrics_port", _PORT),
     "metricsPromExporterHost": _Place("process", "metrics_host", str),
@@ -296,61 +328,59 @@ ACTED_ON: Final[dict[str, _Place]] = {
 }
 """Property to where its value goes."""
 
-HOT: Final = frozenset(
-    (
-        "brokerPermission",
-        "autoCreateTopicEnable",
-        "autoCreateSubscriptionGroup",
-        "maxAutoCreatedTopics",
-        "maxAutoCreatedGroups",
-        "bulkReadRatio",
-        "defaultTopicQueueNums",
-        "storeReplyMessageEnable",
-        "longPollingEnable",
-        "shortPollingTimeMills",
-        "slaveReadEnable",
-        "litePullMessageEnable",
-        "rejectPullConsumerEnable",
-        "useServerSideResetOffset",
-        "validateSystemTopicWhenUpdateTopic",
-        "enableMixedMessageType",
-        "clearRetryTopicWhenDeleteTopic",
-        "enableCreateSysGroup",
-        "notifyConsumerIdsChangedEnable",
-        "realTimeNotifyConsumerChange",
-        "compressedRegister",
-        "enableScheduleMessageStats",
-        "disableConsumeIfConsumerReadSlowly",
-        "consumerFallbehindThreshold",
-        "maxMsgsNumBatch",
-        "defaultQueryMaxNum",
-        "sendThreadPoolQueueCapacity",
-        "pullThreadPoolQueueCapacity",
-        "startAcceptSendRequestTimeStamp",
-        "registerNameServerPeriod",
-        "fileReservedTime",
-        "deleteWhen",
-        "diskMaxUsedSpaceRatio",
-        "diskSpaceCleanForciblyRatio",
-        "diskSpaceWarningLevelRatio",
-        "cleanFileForciblyEnable",
-        "deleteFileBatchMax",
-        "flushIntervalCommitLog",
-        "flushCommitLogLeastPages",
-        "flushCommitLogThoroughInterval",
-        "flushIntervalConsumeQueue",
-        "flushConsumeQueueLeastPages",
-        "flushConsumeQueueThoroughInterval",
-        "syncFlushTimeout",
-        "maxTransferCountOnMessageInMemory",
-        "maxTransferBytesOnMessageInMemory",
-        "maxTransferCountOnMessageInDisk",
-        "maxTransferBytesOnMessageInDisk",
-        "maxFilterMessageSize",
-        "readUnCommitted",
-    )
-)
-"""Properties with a meaning that a request may change while the broker runs."""
+_MINUTE_MS: Final = 60_000
+_FLAG: Final = None  # true or false: no range
+
+HOT: Final[dict[str, tuple[int, int] | None]] = {
+    "brokerPermission": (0, 7),
+    "autoCreateTopicEnable": _FLAG,
+    "autoCreateSubscriptionGroup": _FLAG,
+    "bulkReadRatio": (1, 100),
+    "defaultTopicQueueNums": (1, 1_024),
+    "storeReplyMessageEnable": _FLAG,
+    "longPollingEnable": _FLAG,
+    "shortPollingTimeMills": (1, _MINUTE_MS),
+    "slaveReadEnable": _FLAG,
+    "litePullMessageEnable": _FLAG,
+    "rejectPullConsumerEnable": _FLAG,
+    "useServerSideResetOffset": _FLAG,
+    "enableMixedMessageType": _FLAG,
+    "clearRetryTopicWhenDeleteTopic": _FLAG,
+    "enableCreateSysGroup": _FLAG,
+    "notifyConsumerIdsChangedEnable": _FLAG,
+    "realTimeNotifyConsumerChange": _FLAG,
+    "compressedRegister": _FLAG,
+    "enableSplitRegistration": _FLAG,
+    "splitRegistrationSize": (100, 100_000),
+    "enableScheduleMessageStats": _FLAG,
+    "disableConsumeIfConsumerReadSlowly": _FLAG,
+    "consumerFallbehindThreshold": (1024**3, 2**63 - 1),
+    "maxMsgsNumBatch": (1, 1_000),
+    "defaultQueryMaxNum": (1, 1_000),
+    "sendThreadPoolQueueCapacity": (100, 1_000_000),
+    "pullThreadPoolQueueCapacity": (100, 1_000_000),
+    "startAcceptSendRequestTimeStamp": (0, 2**63 - 1),
+    "registerNameServerPeriod": (10_000, _MINUTE_MS),
+    "flushIntervalCommitLog": (1, 10_000),
+    "flushCommitLogLeastPages": (0, 1_024),
+    "flushCommitLogThoroughInterval": (1, _MINUTE_MS),
+    "flushIntervalConsumeQueue": (1, _MINUTE_MS),
+    "flushConsumeQueueLeastPages": (0, 1_024),
+    "flushConsumeQueueThoroughInterval": (1, 10 * _MINUTE_MS),
+    "syncFlushTimeout": (100, _MINUTE_MS),
+    "maxTransferCountOnMessageInMemory": (1, 1_024),
+    "maxTransferBytesOnMessageInMemory": (4 * 1024, 4 * 1024**2),
+    "maxTransferCountOnMessageInDisk": (1, 1_024),
+    "maxTransferBytesOnMessageInDisk": (4 * 1024, 4 * 1024**2),
+    "maxFilterMessageSize": (20, 1024**2),
+    "readUnCommitted": _FLAG,
+}
+"""Properties with a meaning that a request may change while the broker runs, and from what to what."""
+
+SECRET: Final = re.compile(r"(?i)password|secret|credential|token|accesskey|exporterheader|authenticationuser$")
+"""Properties whose values no answer shows."""
+
+HIDDEN: Final = "******"
 
 _GUARDED: Final = re.compile(r"(?i)path|dir$|home|addr|host|proxy|^tls\.|password|credential|provider|user$|acl|auth")
 """What no request changes even where it has no meaning: whoever reads a changed file later may give it one."""
@@ -400,6 +430,11 @@ def _parsed(text: str) -> dict[str, tuple[str, str]]:
 
 def _known(key: str) -> tuple[str, str] | None:
     return known().get(key) or known_unshown().get(key)
+
+
+def is_apaches(key: str) -> bool:
+    """Does Apache's broker know this key, too?"""
+    return _known(key) is not None
 
 
 def is_property(key: str) -> bool:
@@ -476,7 +511,7 @@ def to_properties(configuration: Configuration) -> dict[str, str]:
     parts = {"broker": configuration.broker, "store": configuration.store, "process": configuration.process}
     for key, place in ACTED_ON.items():
         shown[key] = place.show(getattr(parts[place.part], place.name))
-    return dict(sorted(shown.items()))
+    return {key: HIDDEN if text and SECRET.search(key) else text for key, text in sorted(shown.items())}
 
 
 def change(configuration: Configuration, properties: Mapping[str, str]) -> Configuration:
@@ -485,8 +520,14 @@ def change(configuration: Configuration, properties: Mapping[str, str]) -> Confi
     for key in properties:
         if not is_property(key):
             raise PropertyError(f"{key} is no property of a broker; getBrokerConfig lists them all")
-        if (key in ACTED_ON and key not in HOT) or _GUARDED.search(key):
+        if (key in ACTED_ON and key not in HOT) or _GUARDED.search(key) or SECRET.search(key):
             raise GuardedPropertyError(f"{key} can't change while the broker runs: change broker.conf, and restart")
+        range_ = HOT.get(key)
+        if range_ is not None and not range_[0] <= int(properties[key]) <= range_[1]:
+            raise PropertyError(
+                f"{key}={properties[key].strip()}: a request may set {range_[0]} to {range_[1]}; "
+                "other values need broker.conf, and a restart"
+            )
     return changed
 
 

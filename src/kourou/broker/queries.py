@@ -3,6 +3,8 @@
 Java: QueryMessageProcessor, the offset requests of AdminBrokerProcessor.
 """
 
+from typing import Final
+
 from kourou.broker.events import Asked, Outbox, Refused, ReplyParts
 from kourou.broker.settings import BrokerSettings
 from kourou.protocol import headers
@@ -10,6 +12,9 @@ from kourou.protocol.codes import ResponseCode
 from kourou.protocol.command import Command
 from kourou.store.consume_queue import Boundary
 from kourou.store.store import Store
+
+ANSWER_MAX: Final = 8 * 1024 * 1024
+"""Bytes of messages that a query returns at most, unless the first one alone has more."""
 
 
 class Queries:
@@ -36,11 +41,16 @@ class Queries:
         found = self._store.reader.query(header.topic, header.key, count, header.begin_timestamp, header.end_timestamp)
         if not found.records:
             raise Refused(ResponseCode.QUERY_NOT_FOUND, "can not find message, maybe time range not correct")
+        records, size = found.records[:1], len(found.records[0])
+        for record in found.records[1:]:
+            if size + len(record) > ANSWER_MAX:
+                break
+            records.append(record)
+            size += len(record)
         ext = headers.QueryMessageAnswer(
             index_last_update_timestamp=found.index_ms, index_last_update_phyoffset=found.index_physical
         ).encode()
-        size = sum(map(len, found.records))
-        self._outbox.put(ReplyParts(asked.peer, asked.command.answer(ext=ext), found.records, size))
+        self._outbox.put(ReplyParts(asked.peer, asked.command.answer(ext=ext), records, size))
 
     def search_offset(self, asked: Asked) -> Command:
         """SEARCH_OFFSET_BY_TIMESTAMP."""

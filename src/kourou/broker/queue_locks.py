@@ -11,8 +11,12 @@ from collections.abc import Iterable
 
 from kourou.protocol.message import MessageQueue
 from kourou.protocol.names import shown
+from kourou.turns import Slices
 
 log = logging.getLogger(__name__)
+
+LOCKS_IN_SLICE = 1000
+"""Locks that are looked at before others have their turn."""
 
 
 class QueueLocks:
@@ -27,7 +31,7 @@ class QueueLocks:
 
     def lock(self, group: str, queues: Iterable[MessageQueue], client_id: str, now_ms: int) -> list[MessageQueue]:
         """Those that the client has now."""
-        locks = self._groups.setdefault(group, {})
+        locks = self._groups.get(group, {})
         got: list[MessageQueue] = []
         for queue in queues:
             owner, since_ms = locks.get(queue, (client_id, now_ms))
@@ -47,6 +51,8 @@ class QueueLocks:
                 )
             locks[queue] = client_id, now_ms
             got.append(queue)
+        if locks:
+            self._groups[group] = locks
         return got
 
     def unlock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> None:
@@ -66,12 +72,16 @@ class QueueLocks:
         locks = self._groups.get(group)
         return locks is not None and any(now_ms - since_ms <= self._lifetime_ms for _, since_ms in locks.values())
 
-    def forget_expired(self, now_ms: int) -> None:
+    def forget_expired(self, now_ms: int) -> Slices[None]:
         """Locks that no longer count go, so that groups that are gone leave nothing."""
-        for group, locks in list(self._groups.items()):
-            kept = {queue: lock for queue, lock in locks.items() if now_ms - lock[1] <= self._lifetime_ms}
-            self._count -= len(locks) - len(kept)
-            if kept:
-                self._groups[group] = kept
-            else:
+        for group in list(self._groups):
+            for number, (queue, (_, since_ms)) in enumerate(list(self._groups.get(group, {}).items()), 1):
+                locks = self._groups.get(group, {})
+                if now_ms - since_ms > self._lifetime_ms and locks.get(queue, ("", now_ms))[1] == since_ms:
+                    del locks[queue]
+                    self._count -= 1
+                if number % LOCKS_IN_SLICE == 0:
+                    yield 0
+            if not self._groups.get(group, True):
                 del self._groups[group]
+            yield 0

@@ -117,7 +117,7 @@ class Relays:
             def go_on(answer: Command | None) -> None:
                 nonlocal left
                 left -= 1
-                offsets = _offsets_in(answer)
+                offsets = _offsets_in(answer, self._settings.loose_size_max)
                 if offsets is not None:
                     table[client.client_id] = offsets
                 if not left:
@@ -148,9 +148,9 @@ class Relays:
             raise Refused(ResponseCode.SYSTEM_BUSY, f"{self._waiting} questions wait for consumers: try again later")
 
 
-def _offsets_in(answer: Command | None) -> dict[MessageQueue, int] | None:
-    """What a consumer says; None if it says nothing that makes sense."""
-    if answer is None or answer.code != ResponseCode.SUCCESS or not answer.body:
+def _offsets_in(answer: Command | None, size_max: int) -> dict[MessageQueue, int] | None:
+    """What a consumer says; None if it says nothing that makes sense, or too much."""
+    if answer is None or answer.code != ResponseCode.SUCCESS or not 0 < len(answer.body) <= size_max:
         return None
     try:
         return bodies.GetConsumerStatusBody.decode(answer.body).message_queue_table

@@ -18,7 +18,7 @@ from kourou.broker.settings import BrokerSettings, Role
 from kourou.broker.stats import Stats
 from kourou.broker.topics import Topics
 from kourou.protocol import batch as _batch, headers, properties as _properties
-from kourou.protocol.bodies import TopicConfig
+from kourou.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from kourou.protocol.codes import RequestCode, ResponseCode, SysFlag, TopicSysFlag, Version
 from kourou.protocol.command import Command
 from kourou.protocol.errors import BodyError
@@ -122,6 +122,8 @@ class Send:
         if name in names.NOT_FOR_SENDING:
             raise Refused(ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
         is_retry = name.startswith(names.RETRY_PREFIX)
+        if is_retry:
+            self._group_of(name, asked)  # before a topic is made for a group that there can't be
         sys_flag = 0
         if header.unit_mode:
             sys_flag = int(TopicSysFlag.UNIT_SUB if is_retry else TopicSysFlag.UNIT)
@@ -133,6 +135,15 @@ class Send:
         if topic is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!{ADVICE}")
         return topic
+
+    def _group_of(self, retry_topic: str, asked: Asked) -> SubscriptionGroupConfig:
+        group_name = names.group_of_retry_topic(retry_topic)
+        group = self._groups.find(group_name, asked.now_ms)
+        if group is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group_name} {ADVICE}"
+            )
+        return group
 
     def choose_queue(self, queue_id: int, topic: TopicConfig) -> int:
         """The queue that the sender chose, or any."""
@@ -200,11 +211,7 @@ class Send:
     ) -> None:
         """A consumer sends a message that it could not handle to its group's retry topic itself."""
         group_name = names.group_of_retry_topic(header.topic)
-        group = self._groups.find(group_name, asked.now_ms)
-        if group is None:
-            raise Refused(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group_name} {ADVICE}"
-            )
+        group = self._group_of(header.topic, asked)
         tries = group.retry_max_times
         if asked.command.version >= _V3_4_9 and header.max_reconsume_times is not None:
             tries = header.max_reconsume_times
@@ -239,11 +246,17 @@ class Send:
         if name.startswith(names.RETRY_PREFIX):
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {name}")
         try:
-            entries = _batch.decode_batch(asked.command.body, self._settings.max_body_size)
+            count_max = self._settings.batch_messages_max
+            entries = _batch.decode_batch(asked.command.body, self._settings.max_body_size, count_max)
         except BodyError as error:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"the batch does not decode: {error}") from None
         if not entries:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
+        if len(entries) > count_max:
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the batch has more than {count_max} messages, the limit (maxMessagesPerBatch)",
+            )
         model = self.new_message(header, topic, queue_id, asked)
         messages = [
             NewMessage(

@@ -40,6 +40,14 @@ class BrokerSettings:
     auto_create_groups: bool = True  # autoCreateSubscriptionGroup
     auto_topics_max: int = 10_000  # maxAutoCreatedTopics, ours: a peer that invents names must not fill memory and disk
     auto_groups_max: int = 10_000  # maxAutoCreatedGroups, ours
+    topics_max: int = 100_000  # maxTopics, ours
+    topics_per_request: int = 5_000  # maxTopicsPerRequest, ours
+    queues_max: int = 2_000_000  # maxQueues, ours: of all topics
+    queues_per_topic: int = 65_536  # maxQueuesPerTopic, ours
+    queues_per_request: int = 200_000  # maxQueuesPerRequest, ours
+    groups_max: int = 100_000  # maxGroups, ours
+    groups_per_request: int = 5_000  # maxGroupsPerRequest, ours
+    offsets_max: int = 1_000_000  # maxConsumerOffsets, ours: of all groups, in all queues
     default_topic_queues: int = 8  # defaultTopicQueueNums
     cluster_topic: bool = True  # clusterTopicEnable
     broker_topic: bool = True  # brokerTopicEnable
@@ -59,6 +67,7 @@ class BrokerSettings:
     store_replies: bool = True  # storeReplyMessageEnable
     waiting_sends_max: int = 10_000  # sendThreadPoolQueueCapacity: sends that wait for disk or replicas
     max_body_size: int = 4 * 1024 * 1024  # maxMessageSize
+    batch_messages_max: int = 4_000  # maxMessagesPerBatch, ours
 
     # Pulling.
     long_polling: bool = True  # longPollingEnable
@@ -77,6 +86,16 @@ class BrokerSettings:
     query_count_max: int = 64  # maxMsgsNumBatch: messages that a query by key returns
     unique_query_count: int = 32  # defaultQueryMaxNum: the same for unique keys
 
+    # What requests may cost; ours.
+    json_size_max: int = 1024 * 1024  # maxJsonBodySize
+    json_objects_max: int = 16_384  # maxJsonBodyObjects
+    loose_size_max: int = 64 * 1024  # maxLooseBodySize: JSON with null members, or numbers in quotes
+    dialect_size_max: int = 8 * 1024  # maxDialectBodySize: fastjson's dialect
+    config_size_max: int = 64 * 1024  # maxConfigBodySize: of UPDATE_BROKER_CONFIG
+    long_requests_max: int = 256  # maxLongRequests: those that wait for their next slice
+    long_memory_max: int = 64 * 1024 * 1024  # maxLongRequestMemory: bytes that they hold together
+    long_time_ms: int = 10_000  # maxLongRequestTime: of the event loop, for one of them
+
     # Operators.
     unchangeable: str = "configBlackList;brokerConfigPath"  # configBlackList: properties that no request changes
     count_delayed: bool = True  # enableScheduleMessageStats: delayed messages count for their topics, too
@@ -85,6 +104,8 @@ class BrokerSettings:
     register_interval_ms: int = 30_000  # registerNameServerPeriod
     register_timeout_ms: int = 24_000  # registerBrokerTimeoutMills
     register_compressed: bool = False  # compressedRegister
+    register_split: bool = False  # enableSplitRegistration: in parts of splitRegistrationSize topics
+    register_split_size: int = 800  # splitRegistrationSize
     offsets_interval_ms: int = 5_000  # flushConsumerOffsetInterval
     delay_offsets_interval_ms: int = 10_000  # flushDelayOffsetInterval
     lock_time_ms: int = 60_000  # rocketmq.broker.rebalance.lockMaxLiveTime

@@ -14,9 +14,10 @@ Java: BrokerStatsManager, StatsItem, StoreStatsService, BrokerStats.
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from kourou.protocol.bodies import BrokerStatsData, BrokerStatsItem
+from kourou.turns import Slices
 
 K = TypeVar("K")
 
@@ -207,20 +208,23 @@ class Stats:
 
     # ── Sampling ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def step(self, now_ms: int) -> None:
+    def step(self, now_ms: int) -> Slices[None]:
         """Take the samples that are due."""
         if self._is_due(SECOND_MS, now_ms):
             self._sample_second(now_ms)
         if self._is_due(TEN_SECONDS_MS, now_ms):
             for item in self._items():
                 item.sample(item.minute, now_ms, TEN_SECONDS_MS, MINUTE_SAMPLES)
+                yield 0
         if self._is_due(TEN_MINUTES_MS, now_ms):
             for item in self._items():
                 item.sample(item.hour, now_ms, TEN_MINUTES_MS, HOUR_SAMPLES)
+                yield 0
         if self._is_due(HOUR_MS, now_ms):
             for item in self._items():
                 item.sample(item.day, now_ms, HOUR_MS, DAY_SAMPLES)
-            self._forget_idle()
+                yield 0
+            yield from self._forget_idle()
 
     def _is_due(self, interval_ms: int, now_ms: int) -> bool:
         due_ms = self._due_ms[interval_ms]
@@ -231,8 +235,8 @@ class Stats:
         return True
 
     def _items(self) -> Iterable[Item]:
-        for table in (self.topics, self.groups, self.sent_back):
-            yield from table.values()
+        for items in [list(table.values()) for table in self._tables]:
+            yield from items
         yield from (self.puts, self.gets, self.user_puts, self.user_gets)
 
     def _sample_second(self, now_ms: int) -> None:
@@ -243,10 +247,16 @@ class Stats:
             self.put_days.new_day(self.user_puts.count)
             self.get_days.new_day(self.user_gets.count)
 
-    def _forget_idle(self) -> None:
-        self.topics = _in_use(self.topics)
-        self.groups = _in_use(self.groups)
-        self.sent_back = _in_use(self.sent_back)
+    def _forget_idle(self) -> Slices[None]:
+        for table in self._tables:
+            for key, item in list(table.items()):
+                if item.is_idle and table.get(key) is item:
+                    del table[key]
+                yield 0
+
+    @property
+    def _tables(self) -> tuple[dict[Any, Item], ...]:
+        return self.topics, self.groups, self.sent_back
 
     # ── Asking ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -295,7 +305,3 @@ class Stats:
             "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC": self.user_gets,
         }
         return totals.get(name) if key == cluster else None
-
-
-def _in_use(table: dict[K, Item]) -> dict[K, Item]:
-    return {key: item for key, item in table.items() if not item.is_idle}

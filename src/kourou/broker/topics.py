@@ -3,6 +3,10 @@
 Each change counts up the data version, by which name servers and slaves see that there is something new; `changed`
 gathers the names for the next registration.
 
+How many topics and queues there may be is limited (maxTopics, maxQueues), and below that how many topics there may be
+for further ones to make themselves (maxAutoCreatedTopics). The limits count the topics that are there. A table that was
+loaded may have more: it is served, and nothing is added.
+
 Java: TopicConfigManager.
 """
 
@@ -12,15 +16,21 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from kourou.broker import names
+from kourou.broker.request_bodies import too_much
 from kourou.broker.settings import INHERIT, READ, WRITE, BrokerSettings
 from kourou.protocol.bodies import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from kourou.protocol.names import shown
 from kourou.store.wall_clock import WallClock
+from kourou.turns import Slices
 
 log = logging.getLogger(__name__)
 
 SAID_EVERY = 1000
 """A limit that somebody keeps running into is spoken of so rarely that the log does not fill."""
+
+
+NAMES_IN_SLICE = 2000
+"""Topics that are looked at before others have their turn."""
 
 
 class Topics:
@@ -52,14 +62,15 @@ class Topics:
             names.CHECKPOINT_TOPIC,
         }
         self.changed: set[str] = set()  # since the last registration
-        self._auto_created = 0
         self._not_created = 0  # because of the limit
         for topic in self._own_topics():
             assert topic.topic_name is not None
             self.system.add(topic.topic_name)
             self.table[topic.topic_name] = topic
+        self._own_count = len(self.table)
         if kept is not None:
             self.table.update(kept.topic_config_table)
+        self.queue_count = sum(map(queues_of, self.table.values()))
 
     def _own_topics(self) -> Iterable[TopicConfig]:
         settings = self._settings
@@ -105,22 +116,49 @@ class Topics:
 
     # ── Changing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def check_room(self, topics: Iterable[TopicConfig]) -> None:
+        """Raises Refused if there may not be as many topics or queues as there would be with these."""
+        count, queues = len(self.table) - self._own_count, self.queue_count
+        settings, more, wider = self._settings, 0, 0
+        seen: set[str] = set()
+        for topic in topics:
+            name = topic.topic_name or ""
+            there = self.table.get(name)
+            more += there is None and name not in seen
+            seen.add(name)
+            wider += queues_of(topic) - (0 if there is None else queues_of(there))
+        if more and count + more > settings.topics_max:
+            raise too_much(f"there would be {count + more} topics", settings.topics_max, "maxTopics")
+        if wider > 0 and queues + wider > settings.queues_max:
+            raise too_much(f"all topics would have {queues + wider} queues", settings.queues_max, "maxQueues")
+
     def put(self, topic: TopicConfig, now_ms: int) -> None:
         """Make or change a topic."""
-        assert topic.topic_name is not None
-        self.table[topic.topic_name] = topic
-        self._has_changed(topic.topic_name, now_ms)
+        self.put_all((topic,), now_ms)
+
+    def put_all(self, topics: Iterable[TopicConfig], now_ms: int) -> None:
+        """Make or change topics, all at once."""
+        for topic in topics:
+            name = topic.topic_name
+            assert name is not None
+            before = self.table.get(name)
+            self.queue_count += queues_of(topic) - (0 if before is None else queues_of(before))
+            self.table[name] = topic
+            self.changed.add(name)
+        self._has_changed(now_ms)
 
     def remove(self, name: str, now_ms: int) -> bool:
         """True if it was there."""
-        if self.table.pop(name, None) is None:
+        topic = self.table.pop(name, None)
+        if topic is None:
             return False
-        self._has_changed(name, now_ms)
+        self.queue_count -= queues_of(topic)
+        self.changed.add(name)
+        self._has_changed(now_ms)
         return True
 
-    def _has_changed(self, name: str, now_ms: int) -> None:
+    def _has_changed(self, now_ms: int) -> None:
         self.version = next_version(self.version, self._clock.at(now_ms))
-        self.changed.add(name)
         self._touch()
 
     def create_by_sending(
@@ -134,14 +172,12 @@ class Topics:
             return None
         if not model.perm & INHERIT:
             return None
-        if self._auto_created >= self._settings.auto_topics_max:
+        there = len(self.table) - self._own_count
+        if there >= self._settings.auto_topics_max:
             if self._not_created % SAID_EVERY == 0:
-                log.warning(
-                    "topic %.127s not created: %d were, the limit (maxAutoCreatedTopics)", name, self._auto_created
-                )
+                log.warning("topic %.127s not created: there are %d, the limit (maxAutoCreatedTopics)", name, there)
             self._not_created += 1
             return None
-        self._auto_created += 1
         queues = max(min(queues, model.write_queue_nums), 0)
         topic = msgspec.structs.replace(
             model,
@@ -153,6 +189,7 @@ class Topics:
             order=False,
             attributes={},
         )
+        self.check_room([topic])
         self.put(topic, now_ms)
         log.info("topic created name=%s queues=%d after=%s", name, queues, shown(default_topic))
         return topic
@@ -160,10 +197,11 @@ class Topics:
     def ensure(
         self, name: str, queues: int, now_ms: int, *, perm: int = READ | WRITE, order: bool = False, sys_flag: int = 0
     ) -> TopicConfig:
-        """A topic that the broker itself needs: a group's retries or dead letters."""
+        """A topic that the broker itself needs: a group's retries or dead letters. Raises Refused: no room."""
         topic = self.table.get(name)
         if topic is None:
             topic = _topic(name, queues, perm, order=order, sys_flag=sys_flag)
+            self.check_room([topic])
             self.put(topic, now_ms)
             log.info("topic created name=%s queues=%d", name, queues)
         elif name.startswith(names.RETRY_PREFIX) and topic.order != order:
@@ -171,14 +209,22 @@ class Topics:
             self.put(topic, now_ms)
         return topic
 
-    def mark_ordered(self, ordered: Iterable[str], now_ms: int) -> None:
+    def mark_ordered(self, ordered: Iterable[str], now_ms: int) -> Slices[None]:
         """The name servers say which topics are ordered: these, and no others."""
         wanted = set(ordered)
-        for name, topic in list(self.table.items()):
-            if topic.order != (name in wanted) and (name in wanted or not name.startswith(names.RETRY_PREFIX)):
+        for number, name in enumerate(list(self.table), 1):
+            topic = self.table.get(name)
+            may_change = name in wanted or not name.startswith(names.RETRY_PREFIX)
+            if topic is not None and may_change and topic.order != (name in wanted):
                 self.table[name] = msgspec.structs.replace(topic, order=name in wanted)
-                self.version = next_version(self.version, self._clock.at(now_ms))
-                self._touch()
+                self._has_changed(now_ms)
+            if number % NAMES_IN_SLICE == 0:
+                yield 0
+
+
+def queues_of(topic: TopicConfig) -> int:
+    """How many queues a topic has, to read from or to write to."""
+    return max(topic.read_queue_nums, topic.write_queue_nums, 0)
 
 
 def next_version(version: DataVersion, wall_ms: int) -> DataVersion:

@@ -220,7 +220,9 @@ def _delay(message: Message) -> dict[str, str]:
 
 
 def draft_batches(topic: str, messages: Iterable[Message], settings: ProducerSettings) -> list[Draft]:
-    """Batches of at most `batch_size_max` bytes. A message that is larger by itself gets a batch of its own.
+    """Batches of at most `batch_size_max` bytes and `batch_count_max` messages.
+
+    A message that is larger by itself gets a batch of its own.
 
     Raises InvalidMessageError.
     """
@@ -232,7 +234,7 @@ def draft_batches(topic: str, messages: Iterable[Message], settings: ProducerSet
         if message.delay_level or message.delay is not None or message.deliver_at is not None:
             raise InvalidMessageError("a message in a batch can't be delayed")
         entry, unique_id = _batch_entry(topic, message, settings)
-        if entries and size + len(entry) > settings.batch_size_max:
+        if entries and (size + len(entry) > settings.batch_size_max or len(entries) >= settings.batch_count_max):
             batches.append(_batch(topic, entries, ids))
             entries, ids, size = [], [], 0
         entries.append(entry)

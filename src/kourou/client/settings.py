@@ -36,6 +36,7 @@ class ProducerSettings:
     compression: Compression = Compression.ZLIB
     compression_level: int = 5
     batch_size_max: int = 1 * MIB  # send_batch splits what is larger
+    batch_count_max: int = 4_000  # and what has more messages
     in_flight: int = 4096  # sends of this client that await their answer; further ones wait
     in_flight_size: int = 100 * MIB
     avoid_slow_brokers: bool = False  # latency fault tolerance: see faults.py

@@ -12,6 +12,7 @@ Java: NamesrvController, DefaultRequestProcessor, ClientRequestProcessor, KVConf
 """
 
 import logging
+import re
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from enum import Enum
@@ -22,16 +23,41 @@ import msgspec
 from kourou.nameserver import registration
 from kourou.nameserver.backlog import Backlog
 from kourou.nameserver.documents import Document
-from kourou.nameserver.routes import Member, Memory, Notice, Registered, Routes
-from kourou.nameserver.settings import GuardedSettingError, SettingError, Settings
+from kourou.nameserver.routes import Member, Memory, Notice, Registered, Routes, unit_filter
+from kourou.nameserver.settings import HIDDEN, SECRET, GuardedSettingError, SettingError, Settings
 from kourou.protocol import bodies, conf_text, headers
-from kourou.protocol.bodies import KVTable, TopicList
+from kourou.protocol.bodies import KVTable, QueueData, TopicList
 from kourou.protocol.codes import CommandFlag, RequestCode, ResponseCode, Version
 from kourou.protocol.command import Command
 from kourou.protocol.errors import BodyError, ProtocolError
+from kourou.protocol.frame import FRAME_SIZE_MAX
 from kourou.protocol.names import shown
+from kourou.turns import Slices, Turns
 
 log = logging.getLogger(__name__)
+
+NAMES_IN_SLICE = 1_000
+"""Names of topics that are listed before others have their turn."""
+
+ANSWER_MAX = FRAME_SIZE_MAX - 64 * 1024
+"""Bytes of the largest body: nobody reads a larger frame."""
+
+BODY_SIZE_MAX = 64 * 1024
+"""Bytes of a body that is no registration."""
+
+DIALECT_SIZE_MAX = 8 * 1024
+"""Bytes of such a body in fastjson's dialect."""
+
+LISTS_MAX = 256
+"""Long answers that may wait for their turns."""
+
+REMARK_MAX = 2_000
+"""Characters of a refusal: it may repeat what the peer said."""
+
+NAME_LENGTH_MAX = 255
+
+is_address = re.compile(r"(?:\[[0-9A-Fa-f:.%\w]+\]|[\w.:%-]+):[0-9]{1,5}", re.ASCII).fullmatch
+"""`host:port`, as brokers say where they are. Lines and terminal codes have no place in it."""
 
 ORDER_TOPIC_NAMESPACE = "ORDER_TOPIC_CONFIG"
 KV_SIZE_MAX = 16 * 1024 * 1024
@@ -114,10 +140,11 @@ class Close(msgspec.Struct, frozen=True, gc=False):
 
 
 class Tell(msgspec.Struct, frozen=True, gc=False):
-    """A one-way command to an address, tried once."""
+    """A one-way command to an address, tried once, and only if `connection`, which registered it, comes from there."""
 
     address: str
     command: Command
+    connection: Hashable = None
 
 
 class Save(msgspec.Struct, frozen=True, gc=False):
@@ -159,9 +186,17 @@ class NameServer:
     """All state of one name server. Several name servers share nothing."""
 
     def __init__(
-        self, settings: Settings, kv_config: KvTable, now_ms: int, other_properties: Mapping[str, str] | None = None
+        self,
+        settings: Settings,
+        kv_config: KvTable,
+        now_ms: int,
+        other_properties: Mapping[str, str] | None = None,
+        clock_ns: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`other_properties` stood in the settings' file and are kept when it is written anew."""
+        """`other_properties` stood in the settings' file and are kept when it is written again.
+
+        `clock_ns` measures slices of long answers.
+        """
         self.routes = Routes()
         self._settings: Document[Settings, Asked] = Document(settings)
         self._other_properties = dict(other_properties or {})
@@ -170,7 +205,8 @@ class NameServer:
         self._now_ms = now_ms
         self._effects: list[Effect] = []
         self._backlog: Backlog[Asked, _Registering] = Backlog()
-        self._handlers: dict[int, Callable[[Asked], Command | None]] = {
+        self.turns = Turns(clock_ns)
+        self._handlers: dict[int, Callable[[Asked], Command | Slices[Command] | None]] = {
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self._get_route,
             RequestCode.GET_BROKER_CLUSTER_INFO: self._get_cluster_info,
             RequestCode.GET_BROKER_MEMBER_GROUP: self._get_member_group,
@@ -203,7 +239,7 @@ class NameServer:
     @property
     def is_busy(self) -> bool:
         """Something is unfinished, and waits for a Turn."""
-        return bool(self._backlog)
+        return bool(self._backlog) or self.turns.is_busy
 
     def bound(self, port: int) -> None:
         """The port that is listened on, for the setting 0 means any. Before the first step."""
@@ -231,10 +267,12 @@ class NameServer:
                 self._ask(event)
             case Gone(connection):
                 self._backlog.finish(connection)
+                self.turns.drop(connection)
                 self._drop(self.routes.members_on(connection), "its connection closed")
             case Tick():
                 self._drop_silent()
             case Turn():
+                self.turns.take_turn()
                 self._take_turn()
             case Saved(document, version):
                 self._saved(document, version)
@@ -255,17 +293,26 @@ class NameServer:
         else:
             self._answer(asked, handler)
 
-    def _answer(self, asked: Asked, handler: Callable[[Asked], Command | None]) -> None:
-        """What the handler says, or why it does not; nothing yet where it returns None."""
-        answer: Command | None
+    def _answer(self, asked: Asked, handler: Callable[[Asked], Command | Slices[Command] | None]) -> None:
+        """What the handler says, or why it does not; nothing yet where it returns None, or works in slices."""
+        answer: Command | Slices[Command] | None
         try:
             answer = handler(asked)
-        except Refused as refused:
-            answer = asked.command.answer(refused.code, refused.remark)
-        except ProtocolError as error:
-            answer = asked.command.answer(ResponseCode.SYSTEM_ERROR, str(error))
-        if answer is not None:
+        except (Refused, ProtocolError) as error:
+            answer = _refusal(asked, error)
+        if isinstance(answer, Command):
             self._reply(asked, answer)
+        elif answer is not None and self.turns.count >= LISTS_MAX:
+            self._reply(asked, asked.command.answer(ResponseCode.SYSTEM_BUSY, f"{LISTS_MAX} requests wait, try again"))
+        elif answer is not None:
+            self.turns.start(asked.connection, self._answer_in_slices(asked, answer))
+
+    def _answer_in_slices(self, asked: Asked, slices: Slices[Command]) -> Slices[None]:
+        try:
+            answer = yield from slices
+        except (Refused, ProtocolError) as error:
+            answer = _refusal(asked, error)
+        self._reply(asked, answer)
 
     def _wait(self, asked: Asked) -> None:
         if self._backlog.has_room(asked):
@@ -372,6 +419,9 @@ class NameServer:
     def _register_broker(self, asked: Asked) -> Command | None:
         command = asked.command
         header = headers.RegisterBroker.decode(command.ext)
+        fault = _fault(header)
+        if fault is not None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"register broker failed: {fault}")
         registering = _Registering(header, None if command.ext is None else command.ext.get(ZONE_NAME))
         registering.memory = memory = self.routes.memory(header, registering.zone, self.settings)
         before = memory.said if memory.may_renew or memory.may_merge else None
@@ -414,6 +464,18 @@ class NameServer:
         header = registering.header
         member = Member(header.cluster_name, header.broker_addr)
         is_new = member not in self.routes.live
+        group = self.routes.brokers.get(header.broker_name)
+        before = None if group is None else group.addresses.get(header.broker_id)
+        if before is not None and before != header.broker_addr:
+            log.warning(
+                "broker registered from a second address name=%s id=%d address=%s before=%s cluster=%s: "
+                "it moved, or two brokers have one name",
+                shown(header.broker_name),
+                header.broker_id,
+                shown(header.broker_addr),
+                shown(before),
+                shown(header.cluster_name),
+            )
         done = self.routes.register(
             header,
             reading,
@@ -461,7 +523,7 @@ class NameServer:
     def _query_data_version(self, asked: Asked) -> Command:
         header = headers.QueryDataVersion.decode(asked.command.ext)
         member = Member(header.cluster_name, header.broker_addr)
-        theirs = bodies.DataVersion.decode(asked.command.body) if asked.command.body else None
+        theirs = _version_in(asked) if asked.command.body else None
         ours = self.routes.version_of(member)
         self.routes.heartbeat(member, self._now_ms)
         answer = headers.QueryDataVersionAnswer(changed=ours is None or ours != theirs)
@@ -494,33 +556,58 @@ class NameServer:
     def _tell(self, notice: Notice) -> None:
         code, flag = RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, CommandFlag.ONE_WAY
         for address in notice.addresses:
-            self._effects.append(Tell(address, Command(code, flag=flag, ext=notice.header.encode())))
+            live = self.routes.live_at(address)
+            if live is not None:
+                command = Command(code, flag=flag, ext=notice.header.encode())
+                self._effects.append(Tell(address, command, live.connection))
 
     # ── Topics ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _get_all_topics(self, asked: Asked) -> Command:
+    def _get_all_topics(self, asked: Asked) -> Slices[Command]:
+        yield 0
         if not self.settings.enable_all_topic_list:
             raise Refused(ResponseCode.SYSTEM_ERROR, "disable")
-        return _topic_list(asked, self.routes.all_topics())
+        return (yield from self._topic_list(asked, lambda _: True))
 
-    def _get_topics_by_cluster(self, asked: Asked) -> Command:
+    def _get_topics_by_cluster(self, asked: Asked) -> Slices[Command]:
+        yield 0
         self._check_topic_list_enabled()
-        cluster = headers.GetTopicsByCluster.decode(asked.command.ext).cluster
-        return _topic_list(asked, self.routes.topics_of_cluster(cluster))
+        groups = self.routes.clusters.get(headers.GetTopicsByCluster.decode(asked.command.ext).cluster, set())
+        return (yield from self._topic_list(asked, lambda queues: not groups.isdisjoint(queues)))
 
     def _get_system_topics(self, asked: Asked) -> Command:
-        return _topic_list(asked, self.routes.system_topics())
+        return asked.command.answer(body=self.routes.system_topics().encode())
 
-    def _get_unit_topics(self, asked: Asked) -> Command:
+    def _get_unit_topics(self, asked: Asked) -> Slices[Command]:
+        yield 0
         self._check_topic_list_enabled()
         match asked.command.code:
             case RequestCode.GET_UNIT_TOPIC_LIST:
-                topics = self.routes.unit_topics(unit=True, subscribed=None)
+                fits = unit_filter(unit=True, subscribed=None)
             case RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST:
-                topics = self.routes.unit_topics(unit=None, subscribed=True)
+                fits = unit_filter(unit=None, subscribed=True)
             case _:
-                topics = self.routes.unit_topics(unit=False, subscribed=True)
-        return _topic_list(asked, topics)
+                fits = unit_filter(unit=False, subscribed=True)
+        return (yield from self._topic_list(asked, fits))
+
+    def _topic_list(self, asked: Asked, fits: Callable[[dict[str, QueueData]], bool]) -> Slices[Command]:
+        """The names of topics whose queues fit, some thousand at a time."""
+        topics, parts, size = self.routes.topics, [], 0
+        names = list(topics)
+        for at in range(0, len(names), NAMES_IN_SLICE):
+            found = [name for name in names[at : at + NAMES_IN_SLICE] if name in topics and fits(topics[name])]
+            if found:
+                parts.append(msgspec.json.encode(found)[1:-1])
+                size += len(parts[-1])
+            if size > ANSWER_MAX:
+                raise Refused(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"the answer would exceed {ANSWER_MAX} bytes, the largest frame "
+                    "(com.rocketmq.remoting.frameMaxLength)",
+                )
+            yield size
+        before, _, after = TopicList().encode().partition(b"[]")
+        return asked.command.answer(body=b"".join((before, b"[", b",".join(parts), b"]", after)))
 
     def _check_topic_list_enabled(self) -> None:
         if not self.settings.enable_topic_list:
@@ -528,7 +615,9 @@ class NameServer:
 
     def _register_topic(self, asked: Asked) -> Command:
         topic = headers.RegisterTopicInNamesrv.decode(asked.command.ext).topic
-        route = bodies.TopicRouteData.decode(asked.command.body)
+        if not topic.isprintable() or len(topic) > NAME_LENGTH_MAX:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"topic={shown(topic)} is too long, or can't be printed")
+        route = bodies.TopicRouteData.decode(_small(asked), untyped_max=DIALECT_SIZE_MAX, dialect_max=DIALECT_SIZE_MAX)
         if self.routes.is_full and topic not in self.routes.topics:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"{len(self.routes.topics)} topics are registered, the limit")
         if not self.routes.add_topic(topic, route.queue_datas):
@@ -600,12 +689,16 @@ class NameServer:
         return asked.command.answer(body=KVTable(table=space).encode())
 
     def _get_config(self, asked: Asked) -> Command:
-        others = {key: value for key, value in self._other_properties.items() if not key.startswith("tls.")}
+        others = {
+            key: HIDDEN if SECRET.search(key) else value
+            for key, value in self._other_properties.items()
+            if not key.startswith("tls.")
+        }
         return asked.command.answer(body=conf_text.dumps({**others, **self.settings.to_properties()}).encode())
 
     def _update_config(self, asked: Asked) -> Command | None:
         try:
-            wanted = conf_text.loads(asked.command.body.decode())
+            wanted = conf_text.loads(_small(asked).decode())
         except UnicodeDecodeError:
             raise BodyError("the properties are not UTF-8 text") from None
         try:
@@ -649,8 +742,36 @@ class NameServer:
 # ── Helpers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _topic_list(asked: Asked, topics: TopicList) -> Command:
-    return asked.command.answer(body=topics.encode())
+def _version_in(asked: Asked) -> bodies.DataVersion:
+    return bodies.DataVersion.decode(_small(asked), untyped_max=DIALECT_SIZE_MAX, dialect_max=DIALECT_SIZE_MAX)
+
+
+def _small(asked: Asked) -> bytes:
+    """The body of a request that has no reason to be large."""
+    if len(asked.command.body) > BODY_SIZE_MAX:
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR, f"the body has {len(asked.command.body)} bytes, the limit is {BODY_SIZE_MAX}"
+        )
+    return asked.command.body
+
+
+def _refusal(asked: Asked, error: Refused | ProtocolError) -> Command:
+    code = error.code if isinstance(error, Refused) else ResponseCode.SYSTEM_ERROR
+    return asked.command.answer(code, str(error)[:REMARK_MAX])
+
+
+def _fault(header: headers.RegisterBroker) -> str | None:
+    """What is wrong with the names and addresses of a registration: everybody is told of them, and tools print them."""
+    if is_address(header.broker_addr) is None:
+        return f"brokerAddr={shown(header.broker_addr)} is no host:port"
+    for name, text in (
+        ("brokerName", header.broker_name),
+        ("clusterName", header.cluster_name),
+        ("haServerAddr", header.ha_server_addr),
+    ):
+        if not text.isprintable() or len(text) > NAME_LENGTH_MAX:
+            return f"{name}={shown(text)} is too long, or has characters that can't be printed"
+    return None
 
 
 class _KvFile(msgspec.Struct, rename="camel"):

@@ -299,7 +299,7 @@ class Routes:
         mask = ~_WRITE if group.acting_master and broker_id != MASTER_ID else ~0
         for config in topics.values():
             name = config.topic_name
-            if name is None:
+            if name is None or not name.isprintable():
                 continue
             queues = table.get(name)
             if queues is None:
@@ -398,6 +398,10 @@ class Routes:
         return [
             (member, live.connection) for member, live in self.live.items() if live.seen_ms + live.timeout_ms < now_ms
         ]
+
+    def live_at(self, address: str) -> Live | None:
+        """What is known of the process at an address; of several, in different clusters, any."""
+        return next((live for member, live in self.live.items() if member.address == address), None)
 
     def members_on(self, connection: Hashable) -> list[Member]:
         return [member for member, live in self.live.items() if live.connection == connection]
@@ -576,28 +580,11 @@ class Routes:
         addresses = {} if group is None else dict(sorted(group.addresses.items()))
         return BrokerMemberGroup(cluster=cluster, broker_name=group_name, broker_addrs=addresses)
 
-    def all_topics(self) -> TopicList:
-        return TopicList(topic_list=list(self.topics))
-
-    def topics_of_cluster(self, cluster: str) -> TopicList:
-        groups = self.clusters.get(cluster, set())
-        return TopicList(topic_list=[topic for topic, queues in self.topics.items() if not groups.isdisjoint(queues)])
-
     def system_topics(self) -> TopicList:
         """Topics that clusters and brokers have under their own names, and the address of some broker."""
         names = list(self.clusters) + [name for groups in self.clusters.values() for name in sorted(groups)]
         address = next((group.addresses[group.smallest_id] for group in self.brokers.values()), None)
         return TopicList(topic_list=list(dict.fromkeys(names)), broker_addr=address)
-
-    def unit_topics(self, *, unit: bool | None, subscribed: bool | None) -> TopicList:
-        """Topics by the unit flags of their first broker; None: does not matter."""
-
-        def fits(queues: dict[str, QueueData]) -> bool:
-            flag = next(iter(queues.values())).topic_sys_flag
-            is_unit, is_subscribed = bool(flag & TopicSysFlag.UNIT), bool(flag & TopicSysFlag.UNIT_SUB)
-            return unit in (None, is_unit) and subscribed in (None, is_subscribed)
-
-        return TopicList(topic_list=[topic for topic, queues in self.topics.items() if fits(queues)])
 
     # ── Invariants ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -662,3 +649,14 @@ def _notice(group: Group, offline: str | None, ha_address: str | None) -> Notice
             ha_broker_addr=ha_address,
         ),
     )
+
+
+def unit_filter(*, unit: bool | None, subscribed: bool | None) -> Callable[[dict[str, QueueData]], bool]:
+    """Topics by the unit flags of their first broker; None: does not matter."""
+
+    def fits(queues: dict[str, QueueData]) -> bool:
+        flag = next(iter(queues.values())).topic_sys_flag
+        is_unit, is_subscribed = bool(flag & TopicSysFlag.UNIT), bool(flag & TopicSysFlag.UNIT_SUB)
+        return unit in (None, is_unit) and subscribed in (None, is_subscribed)
+
+    return fits

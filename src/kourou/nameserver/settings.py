@@ -7,6 +7,7 @@ Changing settings through a request is for a list of keys that can do no harm: n
 could reach a shell is on it.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -22,13 +23,18 @@ class GuardedSettingError(SettingError):
     """A setting that no request may change."""
 
 
+SECRET = re.compile(r"(?i)password|secret|credential|token|accesskey|authenticationuser$")
+"""Properties of a file whose values no answer shows."""
+
+HIDDEN = "******"
+
 ALWAYS_GUARDED = ("configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome")
 """What Apache never lets a request change, whatever `configBlackList` says."""
 
 
-def _setting(default: Any, *, hot: bool = False, used: bool = True) -> Any:
-    """`hot`: may be changed by a request while the server runs. `used`: means something here."""
-    return field(default=default, metadata={"hot": hot, "used": used})
+def _setting(default: Any, *, hot: bool = False, used: bool = True, ours: bool = False) -> Any:
+    """`hot`: may be changed by a request while the server runs. `used`: means something here. `ours`: not Apache's."""
+    return field(default=default, metadata={"hot": hot, "used": used, "ours": ours})
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,7 @@ class Settings:
     config_store_path: str = _setting("")
     rocketmq_home: str = _setting("", used=False)
     server_channel_max_idle_time_seconds: int = _setting(120)
+    proxy_protocol_trusted: str = _setting("", ours=True)  # whose PROXY preambles are believed
 
     # How it behaves.
     product_env_name: str = _setting("center", hot=True, used=False)
@@ -51,7 +58,7 @@ class Settings:
     support_acting_master: bool = _setting(False, hot=True)
     enable_all_topic_list: bool = _setting(True, hot=True)
     enable_topic_list: bool = _setting(True, hot=True)
-    notify_min_broker_id_changed: bool = _setting(False, hot=True)
+    notify_min_broker_id_changed: bool = _setting(False)  # it makes the server connect to brokers
     need_wait_for_service: bool = _setting(False, hot=True)
     wait_seconds_for_service: int = _setting(45, hot=True)
     delete_topic_with_broker_registration: bool = _setting(False, hot=True)
@@ -86,7 +93,7 @@ class Settings:
         shown = {key: _text(getattr(self, name)) for key, name in _NAME_OF_KEY.items()}
         if not self.rocketmq_home:
             del shown["rocketmqHome"]
-        return shown
+        return {key: value for key, value in shown.items() if value or key not in _OURS}
 
     def with_properties(self, properties: Mapping[str, str]) -> "Settings":
         """These settings with those of a file or the command line. Raises SettingError for a wrong value.
@@ -168,5 +175,8 @@ def _parsed(key: str, text: str) -> Any:
 
 _NAME_OF_KEY: dict[str, str] = {_camel(setting.name): setting.name for setting in fields(Settings)}
 _TYPE_OF_NAME: dict[str, object] = {setting.name: setting.type for setting in fields(Settings)}
+_OURS = frozenset(_camel(setting.name) for setting in fields(Settings) if setting.metadata["ours"])
+"""Shown where they are set; otherwise what is shown is just what Apache shows."""
+
 _HOT_NAMES = frozenset(setting.name for setting in fields(Settings) if setting.metadata["hot"])
 _UNUSED_NAMES = frozenset(setting.name for setting in fields(Settings) if not setting.metadata["used"])

@@ -119,7 +119,9 @@ class Connection(asyncio.Protocol):
         on_end: Callable[["Connection"], None] | None = None,
         lane: Lane | None = None,
         background: Background | None = None,
+        trusted_proxies: proxy.Networks = (),
     ) -> None:
+        self._trusted_proxies = trusted_proxies
         self._loop = asyncio.get_running_loop()
         self._handler = handler
         self._lane = lane
@@ -470,6 +472,8 @@ class Connection(asyncio.Protocol):
         """Tell PROXY, TLS and plain text apart by the first byte: what is behind the preamble, None if all is in it."""
         assert self._tls_settings is not None
         if data[0] in proxy.FIRST_BYTES and not self._proxied:
+            if not proxy.is_trusted(self.peer, self._trusted_proxies):
+                raise FrameError("a PROXY preamble from an address that is not trusted (proxyProtocolTrusted)")
             parsed = proxy.parse(data)
             if parsed is None:
                 return None

@@ -7,6 +7,7 @@ import resource
 from kourou.net.background import Background
 from kourou.net.connection import Connection, Handler, Lane
 from kourou.net.limits import Budget, Limits
+from kourou.net.proxy import Networks
 from kourou.net.tls import TlsSettings
 
 log = logging.getLogger(__name__)
@@ -29,9 +30,11 @@ class Listener:
         limits: Limits | None = None,
         tls: TlsSettings | None = None,
         background: Background | None = None,
+        trusted_proxies: Networks = (),
     ) -> None:
-        """`background`: of those who read in bulk, if some do."""
+        """`background`: of those who read in bulk, if some do. `trusted_proxies` may say for whom they speak."""
         self._handler = handler
+        self._trusted_proxies = trusted_proxies
         self.lane: Lane | None = None  # of connections that are accepted from now on
         self._background = background
         self._limits = limits or Limits()
@@ -80,6 +83,7 @@ class Listener:
             on_end=self.connections.discard,
             lane=self.lane,
             background=self._background,
+            trusted_proxies=self._trusted_proxies,
         )
         self.connections.add(connection)
         return connection

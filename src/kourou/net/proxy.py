@@ -3,10 +3,13 @@
     v1   PROXY TCP4 192.0.2.1 192.0.2.2 56324 9876\\r\\n
     v2   12-byte signature, version|command, family|transport, length:int16, addresses, extensions
 
-No RocketMQ frame starts like either of them, so a listener recognises them by the first byte.
+No RocketMQ frame starts like either of them, so a listener recognises them by the first byte. It believes a preamble
+only from addresses that an operator trusts (proxyProtocolTrusted): anybody else could claim any address.
 """
 
-from ipaddress import ip_address
+from collections.abc import Sequence
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from typing import TypeAlias
 
 from kourou.protocol.errors import FrameError
 
@@ -16,6 +19,26 @@ V2_SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
 V2_HEAD_SIZE = 16
 V2_SIZE_MAX = 4096
 FIRST_BYTES = frozenset((V1_PREFIX[0], V2_SIGNATURE[0]))
+
+
+Networks: TypeAlias = Sequence[IPv4Network | IPv6Network]
+
+
+def networks(text: str) -> Networks:
+    """From `10.0.0.5;192.0.2.0/24`, with `;`, `,` or blanks between them. Raises ValueError."""
+    return tuple(ip_network(word) for word in text.replace(";", " ").replace(",", " ").split())
+
+
+def is_trusted(address: str, trusted: Networks) -> bool:
+    """May the peer at "ip:port" say for whom it speaks?"""
+    if not trusted:
+        return False
+    try:
+        ip = ip_address(address.rpartition(":")[0].strip("[]").partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(ip, "ipv4_mapped", None)  # an IPv4 peer of a socket for both
+    return any(one in network for network in trusted for one in (ip, mapped) if one is not None)
 
 
 def parse(data: bytes) -> tuple[str | None, int] | None:

@@ -63,13 +63,14 @@ def decode_batch(
 ) -> list[BatchEntry]:
     """The messages in a batch body, none in an empty one. Raises BodyError with the offset of what is wrong.
 
-    Stricter than Java, which trusts the inner lengths: they must stay inside, and add up to each entry's size.
+    Of more than `count_max` messages, one more than these is read. Stricter than Java, which trusts the inner lengths:
+    they must stay inside, and add up to each entry's size.
     """
     if len(data) > limit:
         raise BodyError(f"a batch of {len(data)} bytes is larger than {limit}")
-    entries = []
+    entries: list[BatchEntry] = []
     at = 0
-    while at < len(data):
+    while at < len(data) and (count_max is None or len(entries) <= count_max):
         entry, at = _decode_entry(data, at)
         entries.append(entry)
         if count_max is not None and len(entries) > count_max:

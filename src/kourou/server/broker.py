@@ -14,6 +14,7 @@ import logging
 import os
 import random
 import secrets
+import time
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -40,6 +41,7 @@ from kourou.broker.events import (
     Saved,
     Tell,
     Tick,
+    Turn,
 )
 from kourou.broker.lane import IS_COMPILED
 from kourou.broker.machine import Broker
@@ -50,6 +52,7 @@ from kourou.net.background import Background
 from kourou.net.connection import Connection
 from kourou.net.limits import Limits
 from kourou.net.listener import Listener
+from kourou.net.proxy import networks
 from kourou.net.tls import TlsSettings
 from kourou.protocol.codes import ResponseCode
 from kourou.protocol.command import Command, encode_head
@@ -114,10 +117,12 @@ class BrokerProcess:
         idle = float(configuration.process.idle_seconds) or NEVER_IDLE
         limits = replace(limits or Limits(), idle=idle)
         self.background = Background(lambda: self._settings.bulk_ratio / 100)
-        self._listener = Listener(self, limits=limits, tls=tls, background=self.background)
-        self._fast_listener = (
-            Listener(self, limits=limits, tls=tls, background=self.background) if fast_port is not None else None
+        trusted = networks(configuration.process.trusted_proxies)
+        self._listener, fast = (
+            Listener(self, limits=limits, tls=tls, background=self.background, trusted_proxies=trusted)
+            for _ in range(2)
         )
+        self._fast_listener = fast if fast_port is not None else None
         if IS_COMPILED:
             for listener in (self._listener, self._fast_listener):
                 if listener is not None:
@@ -137,6 +142,8 @@ class BrokerProcess:
         self._read_ms = 0  # when the read came that the lane has served last
         self._events: list[Event] = []  # that came while a step was under way
         self._stopping = False
+        self._turn_due = False  # long work goes on in the loop's next round
+        self._closed = False  # the store is being closed, in another thread
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
@@ -238,6 +245,7 @@ class BrokerProcess:
                 unique_id=UniqueIdClock(settings.ip),
                 chance=random.Random(secrets.randbits(64)),
                 local_day=lambda time_ms: file_time(time_ms)[:8],  # yyyyMMdd
+                clock_ns=time.perf_counter_ns,
             )
         except OSError as error:
             store.abandon()
@@ -267,6 +275,7 @@ class BrokerProcess:
         self._name_servers.close()
         if self._metrics is not None:
             await self._metrics.stop()
+        self._closed = True
         # Not in the event loop's thread: a disk that hangs must not keep a second signal from being heard.
         await asyncio.to_thread(self._close_store)
 
@@ -392,6 +401,15 @@ class BrokerProcess:
                     self._fault("a step", error)
         finally:
             self._stepping = False
+        if self.machine.is_busy and not self._turn_due:
+            self._turn_due = True
+            asyncio.get_running_loop().call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        """A slice of long work, after everybody whose bytes are here was served."""
+        self._turn_due = False
+        if not self._closed:
+            self._step([Turn()])
 
     def _fault(self, what: str, error: Exception) -> None:
         """Something failed that nobody expected to fail. Connections and timers go on."""
@@ -472,9 +490,12 @@ class BrokerProcess:
 
     async def _announce(self, link: NameServerLink, announce: Announce) -> None:
         answer = await link.ask(announce.command, announce.timeout_ms / 1000)
-        if answer is not None:
+        code = announce.command.code
+        if isinstance(answer, str):
+            self._step([Announced(link.address, None, answer, code)])
+        else:
             self._registered.set()
-        self._step([Announced(link.address, answer)])
+            self._step([Announced(link.address, answer, None, code)])
 
 
 def _reply_parts(effect: ReplyParts) -> None:

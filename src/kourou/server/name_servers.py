@@ -74,8 +74,8 @@ class NameServerLink:
         self._connection: Connection | None = None
         self._turn = asyncio.Lock()
 
-    async def ask(self, command: Command, timeout: float) -> Command | None:
-        """The answer; None if there is none, or nobody to give it."""
+    async def ask(self, command: Command, timeout: float) -> Command | str:
+        """The answer, or why there is none."""
         command = Command(command.code, flag=command.flag, ext=command.ext, body=command.body)
         async with self._turn:
             try:
@@ -85,7 +85,7 @@ class NameServerLink:
                 return await self._connection.request(command, timeout)
             except (TransportError, LocalProtocolError, ValueError) as error:
                 log.debug("name server not reached address=%s: %s", self.address, error)
-                return None
+                return str(error) or type(error).__name__
 
     def close(self) -> None:
         if self._connection is not None:

@@ -36,6 +36,7 @@ from kourou.net.connection import Connection
 from kourou.net.errors import TransportError
 from kourou.net.limits import Limits
 from kourou.net.listener import Listener
+from kourou.net.proxy import networks
 from kourou.net.tls import TlsSettings
 from kourou.protocol.command import Command
 from kourou.protocol.errors import BodyError
@@ -66,13 +67,20 @@ class NameServerProcess:
     ) -> None:
         """`other_properties` of the settings' file stay in it. Raises ConfError: what was kept can't be read."""
         idle = float(settings.server_channel_max_idle_time_seconds) or NEVER_IDLE
-        self._listener = Listener(self, limits=replace(limits or Limits(), idle=idle), tls=tls)
+        try:
+            trusted = networks(settings.proxy_protocol_trusted)
+        except ValueError as error:
+            raise ConfError(f"proxyProtocolTrusted={settings.proxy_protocol_trusted}: {error}") from None
+        limits = replace(limits or Limits(), idle=idle)
+        self._listener = Listener(self, limits=limits, tls=tls, trusted_proxies=trusted)
         self._start_settings = settings
         self._paths = {
             Kept.KV_CONFIG: Path(settings.kv_config_path),
             Kept.SETTINGS: Path(settings.config_store_path),
         }
-        self._machine = NameServer(settings, _read_kv(self._paths[Kept.KV_CONFIG]), _now_ms(), other_properties)
+        self._machine = NameServer(
+            settings, _read_kv(self._paths[Kept.KV_CONFIG]), _now_ms(), other_properties, time.perf_counter_ns
+        )
         self._listener.lane = RouteLane(self._machine)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="kourou-namesrv-writer")
         self._timer: asyncio.TimerHandle | None = None
@@ -190,8 +198,12 @@ def _start(work: Coroutine[Any, Any, None], among: set[asyncio.Task[None]]) -> N
 
 
 async def _tell(tell: Tell) -> None:
-    """Brokers name their own addresses, so anything may stand there."""
+    """Brokers name their own addresses, so anything may stand there: only the broker's own host is connected to."""
     host, _, port = tell.address.rpartition(":")
+    peer = _connection(tell.connection).peer.rpartition(":")[0]
+    if host.strip("[]") != peer.strip("[]"):
+        log.warning("broker not told address=%s: it registered from %s", shown(tell.address), peer)
+        return
     try:
         async with asyncio.timeout(TELL_TIMEOUT):
             connection = await connect(host.strip("[]"), int(port), timeout=TELL_TIMEOUT)

@@ -122,8 +122,8 @@ class Disk(Protocol):
         them nearly empty, whether anything stands behind their end.
         """
 
-    def replace(self, path: Path, content: bytes, *, backup: bool = False) -> None:
-        """Write a small file so that a crash leaves the old or the new content; safe on return.
+    def replace(self, path: Path, content: bytes | list[bytes], *, backup: bool = False) -> None:
+        """Write a file, in parts or not, so that a crash leaves the old or the new content; safe on return.
 
         With `backup`, the content before stays as `<name>.bak`.
         """
@@ -256,9 +256,9 @@ def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags, FILE_MODE)
 
 
-def _write_synced(path: Path, content: bytes) -> None:
+def _write_synced(path: Path, content: bytes | list[bytes]) -> None:
     with open(path, "wb", opener=_open_private) as file:
-        file.write(content)
+        file.writelines([content] if isinstance(content, bytes) else content)
         file.flush()
         os.fsync(file.fileno())
 
@@ -404,7 +404,7 @@ class RealDisk:
         finally:
             os.close(descriptor)
 
-    def replace(self, path: Path, content: bytes, *, backup: bool = False) -> None:
+    def replace(self, path: Path, content: bytes | list[bytes], *, backup: bool = False) -> None:
         aside = self._aside_name(path)
         try:
             _write_synced(aside, content)

@@ -16,9 +16,11 @@ Files look as Java's broker writes them with fastjson, which reads ours in turn:
     →→→0:11,                            numbers as keys, not quoted
     →→→1:10
 
-Loading takes the file or, when that is missing or broken, its backup. When neither can be read, that is an error and
-not an empty table: who starts without topics or offsets loses or repeats messages without a word. Saving replaces the
-file so that a crash leaves the old content or the new, and a backup that was good stays until there is a better one.
+Loading takes the file or, when that is missing, empty or torn (a crash of a Java broker leaves such files), its backup,
+and an error in the log says so. A file that is whole JSON and has something else in it than it should is an error, and
+so are two torn files: a broker that started with an older table, or without topics or offsets, would lose or repeat
+messages. Saving replaces the file so that a crash leaves the old content or the new, and a backup that was good stays
+until there is a better one. Nothing limits what is read: what was written can be read again.
 
 Members that are not known here, because a newer broker wrote them, are kept and written again.
 
@@ -27,7 +29,7 @@ Java: ConfigManager.
 
 import hashlib
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -128,7 +130,7 @@ class MetadataFile(Generic[T]):
         try:
             value = self._decode(content)
         except BodyError as error:
-            value = self._load_backup(kept, str(error))
+            value = self._load_backup(content, kept, str(error))
             self._broken = content
             return value
         self._good = True
@@ -146,7 +148,7 @@ class MetadataFile(Generic[T]):
             return f"{self.backup} is broken ({error}): it can't take the place of {self.path.name}"
         return None
 
-    def _load_backup(self, kept: bytes | None, why: str) -> T:
+    def _load_backup(self, content: bytes | None, kept: bytes | None, why: str) -> T:
         try:
             value = self._decode(kept)
         except BodyError as error:
@@ -154,7 +156,12 @@ class MetadataFile(Generic[T]):
                 f"{self.path} {why}, and its backup {self.backup.name} {error}: restore one of them from a copy, "
                 f"or move both away to start without {self._kind.content}"
             ) from None
-        self.problem = f"{self.path} {why}: {self.backup.name} is used instead"
+        if content is not None and _is_whole(content):
+            raise BadStoreError(
+                f"{self.path} {why}. The older {self.backup.name} is not used in its place: repair the file, or move "
+                f"it away to start with {self.backup.name}"
+            )
+        self.problem = f"{self.path} {why}: {self.backup.name} is used instead, changes after it are lost"
         log.error("%s", self.problem)
         return value
 
@@ -177,9 +184,22 @@ class MetadataFile(Generic[T]):
 
     def encode(self, value: T) -> bytes:
         """The content of the file."""
-        return self._writer.text(value, self._unknown).encode()
+        slices = self.encode_slices(value)
+        while True:
+            try:
+                next(slices)
+            except StopIteration as end:
+                return b"".join(end.value)
 
-    def write(self, content: bytes) -> bool:
+    def encode_slices(self, value: T) -> Generator[int, None, list[bytes]]:
+        """The same in parts, a slice of about a millisecond at a time; yields the bytes so far.
+
+        Tables may change between the slices. An entry is written as it is when its turn comes, or as it was at the
+        start; entries that come later are not in the content.
+        """
+        return self._writer.slices(value, self._unknown)
+
+    def write(self, content: bytes | list[bytes]) -> bool:
         """Replace the content, safe on return. False if it is there already. Raises OSError."""
         digest = _digest(content)
         if digest == self._written:
@@ -195,8 +215,11 @@ class MetadataFile(Generic[T]):
         return True
 
 
-def _digest(content: bytes) -> bytes:
-    return hashlib.blake2b(content, digest_size=16).digest()
+def _digest(content: bytes | list[bytes]) -> bytes:
+    digest = hashlib.blake2b(digest_size=16)
+    for part in [content] if isinstance(content, bytes) else content:
+        digest.update(part)
+    return digest.digest()
 
 
 # ── Reading ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -204,21 +227,27 @@ def _digest(content: bytes) -> bytes:
 
 def _read(content: bytes, shape: type[T]) -> T:
     if issubclass(shape, Body):
-        return shape.decode(content)
-    value = fastjson.loads(content)
+        return shape.decode(content, trusted=True)
+    value = fastjson.loads(content, trusted=True)
     if not isinstance(value, dict):
         raise BodyError("not an object")
     return cast(T, value)
+
+
+def _is_whole(content: bytes) -> bool:
+    """Is this JSON from the beginning to the end? A write that was cut off never is."""
+    try:
+        fastjson.loads(content, trusted=True)
+    except BodyError:
+        return False
+    return True
 
 
 def _unknown_members(content: bytes, shape: type) -> Mapping[str, Any]:
     """The members that a shape does not know, in objects like those they stand in."""
     if not issubclass(shape, Body):
         return {}
-    try:
-        return cast(Mapping[str, Any], _unknown(fastjson.loads(content), inspect.type_info(shape)))
-    except BodyError:  # too many values to look at each
-        return {}
+    return cast(Mapping[str, Any], _unknown(fastjson.loads(content, trusted=True), inspect.type_info(shape)))
 
 
 def _unknown(value: Any, shape: inspect.Type) -> dict[str, Any]:
@@ -252,6 +281,32 @@ def _members(cls: type[msgspec.Struct]) -> dict[str, inspect.Type]:
 
 _NOTHING: Mapping[str, Any] = {}
 
+ENTRIES_IN_SLICE = 256
+NUMBERS_IN_SLICE = 8192
+BYTES_IN_SLICE = 32 * 1024
+"""What is written before others have their turn: each takes about a millisecond."""
+
+
+class _Items:
+    """The entries of a table at one moment. Two lists: a list of pairs takes ten times as long to make."""
+
+    def __init__(self, table: Mapping[Any, Any]) -> None:
+        self.keys = list(table)
+        self.values = list(table.values())
+
+
+class _Content:
+    """Text in parts: one large buffer would be copied as it grows."""
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self.size = 0
+
+    def __iadd__(self, text: bytes) -> "_Content":
+        self.parts.append(text)
+        self.size += len(text)
+        return self
+
 
 class _Writer:
     """Writes values as fastjson does: compact, or pretty with tabs.
@@ -262,13 +317,11 @@ class _Writer:
 
     def __init__(self, pretty: bool) -> None:
         self._lines = tuple("\n" + "\t" * depth if pretty else "" for depth in range(fastjson.DEPTH_LIMIT))
-        self._entries: dict[int, dict[str, tuple[Body, str]]] = {}  # by depth and name: a body, and its text
+        self._texts: dict[str, tuple[Body, str]] = {}  # of the one large table of bodies: each, and its text
 
     def text(self, value: Any, unknown: Mapping[str, Any] = _NOTHING, depth: int = 0) -> str:
         if type(value) in (str, int, bool):
             return _scalar(value)
-        if isinstance(value, ConsumerOffsets):
-            return self._offsets(value)
         if isinstance(value, msgspec.Struct):
             return self._struct(value, unknown, depth)
         if isinstance(value, Mapping):
@@ -290,17 +343,9 @@ class _Writer:
         return self._block("{", members, "}", depth)
 
     def _mapping(self, value: Mapping[Any, Any], unknown: Mapping[str, Any], depth: int) -> str:
-        before, now = self._entries.get(depth, {}), {}
-        members: list[str] = []
-        for key, member in value.items():
-            body, text = before.get(key, _NO_ENTRY)
-            if body is not member:
-                text = f"{_key(key)}:{self.text(member, unknown.get(key, _NOTHING), depth + 1)}"
-            if isinstance(member, Body):
-                now[key] = member, text
-            members.append(text)
-        if now:
-            self._entries[depth] = now
+        members = [
+            f"{_key(key)}:{self.text(member, unknown.get(key, _NOTHING), depth + 1)}" for key, member in value.items()
+        ]
         return self._block("{", members, "}", depth)
 
     def _list(self, value: Iterable[Any], depth: int) -> str:
@@ -315,38 +360,133 @@ class _Writer:
         line = self._lines[depth + 1]
         return f"{begin}{line}{f',{line}'.join(members)}{self._lines[depth]}{end}"
 
-    def _offsets(self, value: ConsumerOffsets) -> str:
-        """The one file that is large and written every few seconds; also with what Java derives from its table."""
-        members = (
-            f'"dataVersion":{self.text(value.data_version, _NOTHING, 1)}',
-            f'"groupTopicMap":{self._topics_by_group(value.offset_table, 1)}',
-            f'"offsetTable":{self._offset_table(value.offset_table, 1)}',
-            f'"pullOffsetTable":{self._offset_table(value.pull_offset_table, 1)}',
-        )
-        return self._block("{", members, "}", 0)
+    # ── In slices ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _topics_by_group(self, table: OffsetTable, depth: int) -> str:
+    def slices(self, value: Any, unknown: Mapping[str, Any]) -> Generator[int, None, list[bytes]]:
+        """A whole file; yields its bytes so far. The tables right below the top are what may be large."""
+        content = _Content()
+        if isinstance(value, ConsumerOffsets):
+            yield from self._offsets(value, content)
+        elif isinstance(value, msgspec.Struct):
+            # As they are now: the members of a table are values, which do not change.
+            members = [(name, key, _copied(getattr(value, attribute))) for name, attribute, key in _plan(type(value))]
+            more = unknown.keys() - _members(type(value)).keys()
+            members += ((name, f"{_scalar(name)}:", unknown[name]) for name in more)
+            begin = b"{"
+            for name, key, member in sorted(members, key=lambda member: member[1]):
+                if member is None:
+                    continue
+                content += begin + f"{self._lines[1]}{key}".encode()
+                if isinstance(member, _Items):
+                    yield from self._table(member, unknown.get(name, _NOTHING), content)
+                else:
+                    below = _NOTHING if name in more else unknown.get(name, _NOTHING)
+                    content += self.text(member, below, 1).encode()
+                begin = b","
+            content += f"{self._lines[0]}}}".encode() if begin == b"," else b"{}"
+        else:
+            content += self.text(value, unknown).encode()
+        return content.parts
+
+    def _table(self, items: _Items, unknown: Mapping[str, Any], content: _Content) -> Generator[int, None, None]:
+        """A table below the top: as `_mapping`, a few entries at a time."""
+        texts = self._texts if items.values and isinstance(items.values[0], Body) else {}
+        count = len(items.keys)
+        line = self._lines[2]
+        for at in range(0, count, ENTRIES_IN_SLICE):
+            members: list[str] = []
+            end = at + ENTRIES_IN_SLICE
+            for key, member in zip(items.keys[at:end], items.values[at:end], strict=True):
+                body, text = texts.get(key, _NO_ENTRY)
+                if body is not member:
+                    text = f"{_key(key)}:{self.text(member, unknown.get(key, _NOTHING), 2)}"
+                    texts[key] = member, text
+                members.append(text)
+            content += f"{',' if at else '{'}{line}{f',{line}'.join(members)}".encode()
+            yield content.size
+        content += f"{self._lines[1]}}}".encode() if count else b"{}"
+        if len(texts) > count + ENTRIES_IN_SLICE:  # entries are gone
+            there = set(items.keys)
+            yield content.size
+            for number, key in enumerate(list(texts)):
+                if key not in there:
+                    del texts[key]
+                if number % NUMBERS_IN_SLICE == 0:
+                    yield content.size
+
+    def _offsets(self, value: ConsumerOffsets, content: _Content) -> Generator[int, None, None]:
+        """The one file that is large and written every few seconds; also with what Java derives from its table."""
+        line = self._lines[1]
+        content += f'{{{line}"dataVersion":{self.text(value.data_version, _NOTHING, 1)}'.encode()
+        content += f',{line}"groupTopicMap":'.encode()
+        yield from self._topics_by_group(value.offset_table, content)
+        content += f',{line}"offsetTable":'.encode()
+        yield from self._offset_table(value.offset_table, content)
+        content += f',{line}"pullOffsetTable":'.encode()
+        yield from self._offset_table(value.pull_offset_table, content)
+        content += f"{self._lines[0]}}}".encode()
+
+    def _topics_by_group(self, table: OffsetTable, content: _Content) -> Generator[int, None, None]:
         groups: dict[str, list[str]] = {}
-        for name in table:
+        for number, name in enumerate(list(table), 1):
             topic, _, group = name.partition("@")
             if topic and group and "@" not in group:
                 groups.setdefault(group, []).append(_scalar(topic))
-        members = [f"{_scalar(group)}:{self._block('[', topics, ']', depth + 1)}" for group, topics in groups.items()]
-        return self._block("{", members, "}", depth)
+            if number % ENTRIES_IN_SLICE == 0:
+                yield content.size
+        begin, line = "{", self._lines[3]
+        written = content.size
+        has_groups = bool(groups)
+        for group in list(groups):
+            topics = groups.pop(group)  # a large table is freed bit by bit, too
+            content += f"{begin}{self._lines[2]}{_scalar(group)}:[".encode()
+            begin = ","
+            for at in range(0, len(topics), ENTRIES_IN_SLICE):
+                some = f",{line}".join(topics[at : at + ENTRIES_IN_SLICE])
+                content += f"{',' if at else ''}{line}{some}".encode()
+                if content.size - written >= BYTES_IN_SLICE:
+                    written = content.size
+                    yield written
+            content += f"{self._lines[2]}]".encode()
+        content += f"{self._lines[1]}}}".encode() if has_groups else b"{}"
 
-    def _offset_table(self, table: OffsetTable, depth: int) -> str:
-        """All queues in one go: in JSON of integers alone, quotes, commas and braces are nothing but themselves."""
-        if not table:
-            return "{}"
-        inner, outer = self._lines[depth + 2], self._lines[depth + 1]
-        numbers = msgspec.json.encode(list(table.values())).replace(b'"', b"")
-        assert not numbers.translate(None, b"0123456789-:,{}[]"), "an offset table holds integers alone"
-        queues = numbers[2:-2].decode().replace(",", "," + inner).split("}," + inner + "{")
-        members = [
-            f"{_scalar(name)}:{{{inner}{offsets}{outer}}}" if offsets else f"{_scalar(name)}:{{}}"
-            for name, offsets in zip(table, queues, strict=True)
-        ]
-        return self._block("{", members, "}", depth)
+    def _offset_table(self, table: OffsetTable, content: _Content) -> Generator[int, None, None]:
+        outer, inner = self._lines[2], self._lines[3]
+        begin, written = "{", content.size
+        for name in list(table):
+            queues = table.get(name)
+            if queues is None:  # gone since the start
+                continue
+            content += f"{begin}{outer}{_scalar(name)}:{{".encode()
+            begin = ","
+            between = inner
+            for part in numbers(queues):
+                content += between.encode() + part.replace(b",", b"," + inner.encode())
+                between = "," + inner
+                if content.size - written >= BYTES_IN_SLICE:
+                    written = content.size
+                    yield written
+            content += f"{outer}}}".encode() if between is not inner else b"}"
+        content += f"{self._lines[1]}}}".encode() if begin == "," else b"{}"
+
+
+def _copied(value: Any) -> Any:
+    return _Items(value) if isinstance(value, Mapping) else value
+
+
+def numbers(queues: Mapping[int, int]) -> Iterable[bytes]:
+    """`0:11,1:10`, in several parts if there are many. In JSON of integers alone, quotes and braces are just that."""
+    parts: Iterable[Mapping[int, int]] = (queues,) if queues else ()
+    if len(queues) > NUMBERS_IN_SLICE:
+        ids, offsets = list(queues), list(queues.values())
+        parts = (
+            dict(zip(ids[at : at + NUMBERS_IN_SLICE], offsets[at : at + NUMBERS_IN_SLICE], strict=True))
+            for at in range(0, len(ids), NUMBERS_IN_SLICE)
+        )
+    for part in parts:
+        text = msgspec.json.encode(part).translate(None, b'"{}')
+        assert not text.translate(None, b"0123456789-:,"), "an offset table holds integers alone"
+        yield text
 
 
 _NO_ENTRY: tuple[None, str] = (None, "")

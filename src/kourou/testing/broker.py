@@ -37,6 +37,7 @@ from kourou.broker.events import (
     Saved,
     Tell,
     Tick,
+    Turn,
 )
 from kourou.broker.machine import Broker
 from kourou.broker.properties import Configuration, ProcessSettings
@@ -116,8 +117,12 @@ class SimulatedBroker:
         skew_ms: int = 0,
         lazy: bool = False,
         chance: Random | None = None,
+        clock_ns: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`now_ms` is the steady time; the time of day is `skew_ms` ahead of it."""
+        """`now_ms` is the steady time; the time of day is `skew_ms` ahead of it.
+
+        `clock_ns` measures slices of long work: a clock that stands still does all work at once.
+        """
         self.disk = disk or SimulatedDisk(Random(1))
         self.settings = settings or BrokerSettings()
         self.store_settings = store_settings
@@ -142,6 +147,7 @@ class SimulatedBroker:
             memory_bytes=MEMORY_BYTES,
             unique_id=self._unique_id,
             chance=self.chance,
+            clock_ns=clock_ns,
         )
         self.step(Tick())
 
@@ -177,6 +183,14 @@ class SimulatedBroker:
         """The store time of a message that arrives now."""
         self.store.clock.skew_ms = self.skew_ms
         return self.store.clock.stamp(self.now_ms)
+
+    def take_turns(self) -> int:
+        """Finish long work, as a driver does while nobody asks anything. How many turns that took."""
+        count = 0
+        while self.machine.is_busy:
+            self.step(Turn())
+            count += 1
+        return count
 
     def tick(self, ms: int = 0) -> None:
         """Time passes, and the driver's timer fires once."""

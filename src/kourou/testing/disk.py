@@ -356,7 +356,7 @@ class SimulatedDisk:
 
     def install(self, path: Path, content: bytes, *, reserved: bool = True) -> None:
         """Put a file there, safe, without a call. Not `reserved`, it is sparse: it has room only where it has data."""
-        data = bytearray(content)
+        data = bytearray(content if isinstance(content, bytes) else b"".join(content))
         room = bytearray(b"\1" * _blocks(len(data))) if reserved else _used_room(data)
         self._place(path, _Inode(data, room, self.now_ms), safe=True)
 
@@ -462,8 +462,8 @@ class SimulatedDisk:
             last += 1
         return min(max(start, first * BLOCK), end), min(last * BLOCK, end)
 
-    def replace(self, path: Path, content: bytes, *, backup: bool = False) -> None:
-        data = bytearray(content)
+    def replace(self, path: Path, content: bytes | list[bytes], *, backup: bool = False) -> None:
+        data = bytearray(content if isinstance(content, bytes) else b"".join(content))
         room = bytearray(b"\1" * _blocks(len(data)))
         if backup and self._exists(path):
             kept = path.with_name(path.name + ".bak")

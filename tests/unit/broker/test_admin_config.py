@@ -5,6 +5,7 @@ import errno
 import pytest
 from tests.unit.broker.asking import TOPIC, bodies_of, ok, pull, request, send
 
+from kourou.broker.properties import HOT, configure, known, to_properties
 from kourou.broker.settings import BrokerSettings
 from kourou.protocol import bodies, conf_text, headers
 from kourou.protocol.codes import RequestCode, ResponseCode
@@ -90,26 +91,77 @@ def test_property_without_meaning_is_taken_and_shown(world: SimulatedBroker) -> 
     assert shown(world)["sendMessageThreadPoolNums"] == "16"
 
 
-def test_retention_follows_at_once(world: SimulatedBroker) -> None:
+DESTRUCTIVE = (
+    "fileReservedTime=0",
+    "deleteWhen=00;01;02;03;04;05",
+    "diskMaxUsedSpaceRatio=0",
+    "diskSpaceCleanForciblyRatio=0",
+    "diskSpaceWarningLevelRatio=0",
+    "cleanFileForciblyEnable=true",
+    "deleteFileBatchMax=1000",
+    "validateSystemTopicWhenUpdateTopic=false",
+    "maxAutoCreatedTopics=1000000",
+    "maxTopics=1000000000",
+)
+
+
+@pytest.mark.parametrize("property_", DESTRUCTIVE)
+def test_what_deletes_messages_or_lifts_a_limit_needs_the_file(world: SimulatedBroker, property_: str) -> None:
+    answer = world.connect().ask(update(f"syncFlushTimeout=1000\n{property_}"))
+    assert answer.code == ResponseCode.NO_PERMISSION
+    assert "change broker.conf, and restart" in (answer.remark or "")
+    assert shown(world)["syncFlushTimeout"] == "5000"
+
+
+def test_no_request_deletes_messages_before_their_time(world: SimulatedBroker) -> None:
     client = world.connect()
     for _ in range(8):
         ok(client, send(bytes(30_000)))
     world.tick(10 * 3_600_000)
+    for property_ in DESTRUCTIVE:
+        client.ask(update(property_))
     ok(client, request(RequestCode.DELETE_EXPIRED_COMMITLOG))
     world.pass_time(20_000)
     assert world.store.log.start == 0  # 72 hours are kept
-    ok(client, update("fileReservedTime=5\nsyncFlushTimeout=1000"))
-    assert shown(world)["fileReservedTime"] == "5"
-    ok(client, request(RequestCode.DELETE_EXPIRED_COMMITLOG))
-    world.pass_time(20_000)
-    assert world.store.log.start > 0
+
+
+@pytest.mark.parametrize("key", [key for key, range_ in HOT.items() if range_ is not None])
+def test_each_hot_number_has_a_range(world: SimulatedBroker, key: str) -> None:
+    client = world.connect()
+    low, high = HOT[key] or (0, 0)
+    for wrong in {low - 1, high + 1} - {2**63}:
+        answer = client.ask(update(f"{key}={wrong}"))
+        assert answer.code == ResponseCode.INVALID_PARAMETER, wrong
+        assert key in (answer.remark or "")
+    for right in (low, high):
+        ok(client, update(f"{key}={right}"))
+        assert shown(world)[key] == str(right)
+
+
+def test_every_hot_property_has_a_range_or_is_a_flag() -> None:
+    for key, range_ in HOT.items():
+        assert (range_ is None) == (known().get(key, ("int", ""))[0] == "bool"), key
+
+
+def test_secrets_are_not_shown(world: SimulatedBroker) -> None:
+    secrets = {
+        "initAuthenticationUser": '{"username":"rocketmq","password":"hunter2"}',
+        "innerClientAuthenticationCredentials": '{"accessKey":"inner","secretKey":"hunter2"}',
+        "metricsGrpcExporterHeader": "Authorization:Bearer hunter2",
+    }
+    given = configure(world.machine.configuration, secrets)
+    text = str(to_properties(given))
+    assert "hunter2" not in text
+    assert text.count("******") == len(secrets)
+    for key in secrets:
+        assert world.connect().ask(update(f"{key}=x")).code == ResponseCode.NO_PERMISSION
 
 
 def test_limit_holds_from_now_on(world: SimulatedBroker) -> None:
     client = world.connect()
-    world.machine.puts.waiting = 5
+    world.machine.puts.waiting = 100
     ok(client, send())
-    ok(client, update("sendThreadPoolQueueCapacity=5"))
+    ok(client, update("sendThreadPoolQueueCapacity=100"))
     assert client.ask(send()).code == ResponseCode.SYSTEM_BUSY
     world.machine.puts.waiting = 0
 
@@ -117,7 +169,7 @@ def test_limit_holds_from_now_on(world: SimulatedBroker) -> None:
 def test_pulls_bring_as_much_as_is_allowed_now(world: SimulatedBroker) -> None:
     client = world.connect()
     for _ in range(40):
-        ok(client, send())
+        ok(client, send(bytes(2_000)))
     one = len(ok(client, pull(max_msg_nums=1)).body)
     assert len(ok(client, pull(max_msg_nums=100)).body) == 32 * one
     ok(client, update("maxTransferCountOnMessageInMemory=36"))

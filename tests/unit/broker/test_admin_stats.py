@@ -13,6 +13,7 @@ from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command
 from kourou.store.settings import FlushMode
 from kourou.testing.broker import BEGIN_MS, SMALL_STORE, SimulatedBroker
+from kourou.turns import at_once
 
 CLUSTER = "DefaultCluster"
 
@@ -30,7 +31,7 @@ def run(stats: Stats, begin_ms: int, seconds: int, *, puts: int = 0) -> int:
     for second in range(seconds):
         if puts:
             stats.put(TOPIC, puts, 100 * puts)
-        stats.step(begin_ms + 1000 * (second + 1))
+        at_once(stats.step(begin_ms + 1000 * (second + 1)))
     return begin_ms + 1000 * seconds
 
 
@@ -57,23 +58,23 @@ def test_minute_hour_and_day() -> None:
 
 def test_first_sample_counts_from_nothing() -> None:
     stats = Stats(now_ms=BEGIN_MS)
-    stats.step(BEGIN_MS)
+    at_once(stats.step(BEGIN_MS))
     stats.put(TOPIC, 50, 5_000)
     assert stats.topics[TOPIC].counts() == BrokerStatsData(
         stats_minute=BrokerStatsItem(), stats_hour=BrokerStatsItem(), stats_day=BrokerStatsItem()
     )
-    stats.step(BEGIN_MS + 10_000)
+    at_once(stats.step(BEGIN_MS + 10_000))
     assert stats.put_rate(TOPIC) == 5.0
 
 
 def test_pause_of_the_process_does_not_pile_up_samples() -> None:
     stats = Stats(now_ms=BEGIN_MS)
     stats.put(TOPIC, 60, 1)
-    stats.step(BEGIN_MS + 60_000)
-    stats.step(BEGIN_MS + 60_100)
-    stats.step(BEGIN_MS + 69_900)
+    at_once(stats.step(BEGIN_MS + 60_000))
+    at_once(stats.step(BEGIN_MS + 60_100))
+    at_once(stats.step(BEGIN_MS + 69_900))
     assert len(stats.topics[TOPIC].minute) == 2
-    stats.step(BEGIN_MS + 70_000)
+    at_once(stats.step(BEGIN_MS + 70_000))
     assert len(stats.topics[TOPIC].minute) == 3
 
 
@@ -92,12 +93,12 @@ def test_days() -> None:
     stats = Stats(now_ms=BEGIN_MS)
     stats.put(TOPIC, 3, 1)
     stats.got(TOPIC, GROUP, 2, 1)
-    stats.step(BEGIN_MS + DAY_MS)
+    at_once(stats.step(BEGIN_MS + DAY_MS))
     assert (stats.put_days.yesterday_morning, stats.put_days.today_morning) == (0, 3)
     stats.put(TOPIC, 4, 1)
-    stats.step(BEGIN_MS + DAY_MS + 1_000)
+    at_once(stats.step(BEGIN_MS + DAY_MS + 1_000))
     assert stats.put_days.today_morning == 3
-    stats.step(BEGIN_MS + 2 * DAY_MS)
+    at_once(stats.step(BEGIN_MS + 2 * DAY_MS))
     assert (stats.put_days.yesterday_morning, stats.put_days.today_morning) == (3, 7)
     assert (stats.get_days.yesterday_morning, stats.get_days.today_morning) == (2, 2)
 
@@ -111,7 +112,7 @@ def test_idle_items_are_forgotten_after_a_day() -> None:
     stats.got("idle", GROUP, 1, 1)
     for hour in range(27):
         stats.put("busy", 1, 1)
-        stats.step(BEGIN_MS + hour * HOUR_MS)
+        at_once(stats.step(BEGIN_MS + hour * HOUR_MS))
     assert set(stats.topics) == {"busy"}
     assert not stats.groups
     assert stats.puts.count == 28  # the totals forget nothing

@@ -8,7 +8,6 @@ import pytest
 from tests.unit.broker.asking import GROUP, TOPIC, bodies_of, ok, pull, request, send
 
 from kourou.broker.admin import attributes
-from kourou.broker.admin.topics import QUEUES_MAX
 from kourou.broker.events import Refused
 from kourou.broker.settings import BrokerSettings
 from kourou.protocol import bodies, headers
@@ -89,7 +88,7 @@ def test_same_topic_again_is_no_change(world: SimulatedBroker) -> None:
         ({"topic": "rmq_sys_anything"}, 29, "is conflict with system topic."),
         ({"topic_filter_type": "NONE"}, 1, "topicFilterType = [NONE] value invalid"),
         ({"read_queue_nums": -1}, 29, "queues"),
-        ({"write_queue_nums": QUEUES_MAX + 1}, 29, "queues"),
+        ({"write_queue_nums": 65_537}, 29, "a topic has 0 to 65536 queues (maxQueuesPerTopic), 65537 were asked for"),
         ({"attributes": "+message.type=MIXED"}, 29, "MIXED message type is not supported."),
         ({"attributes": "+reserve.time=-2"}, 1, "value is not in range(-1, 9223372036854775807)"),
         ({"attributes": "+nonsense=1"}, 1, "unsupported key: nonsense"),

@@ -3,15 +3,15 @@
 import json
 
 import pytest
-from tests.unit.broker.asking import GROUP, TOPIC, heartbeat, lock, ok, request, send
+from tests.unit.broker.asking import TOPIC, heartbeat, lock, ok, request, send
 
 from kourou.broker import crowding
 from kourou.broker.queue_locks import QueueLocks
-from kourou.protocol.bodies import SubscriptionData
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command
 from kourou.protocol.message import MessageQueue
 from kourou.testing.broker import SimulatedBroker
+from kourou.turns import at_once
 
 
 @pytest.fixture
@@ -54,10 +54,12 @@ def test_groups_of_all_connections(world: SimulatedBroker, monkeypatch: pytest.M
     [
         heartbeat("c" * 1001, producers="p"),
         heartbeat("c", producers="p" * 256),
-        heartbeat("c", group=GROUP, subscriptions=[SubscriptionData(topic=f"t{n}") for n in range(10_001)]),
-        request(RequestCode.HEART_BEAT, body=b" " * (2 * 1024 * 1024 + 1)),
+        request(
+            RequestCode.HEART_BEAT,
+            body=b'{"consumerDataSet":[{"groupName":"g","subscriptionDataSet":[' + b"{}," * 10_000 + b"{}]}]}",
+        ),
     ],
-    ids=["a long id", "a long name", "many subscriptions", "many bytes"],
+    ids=["a long id", "a long name", "many subscriptions"],
 )
 def test_large_heartbeats(world: SimulatedBroker, beat: Command) -> None:
     answer = world.connect().ask(beat)
@@ -65,6 +67,23 @@ def test_large_heartbeats(world: SimulatedBroker, beat: Command) -> None:
     assert (answer.remark or "").startswith("heartbeat refused: ")
     assert not world.machine.clients.producers
     assert not world.machine.clients.consumers
+
+
+@pytest.mark.parametrize(
+    ("body", "limit"),
+    [
+        (b" " * (1024 * 1024 + 1), "maxJsonBodySize"),
+        (b'{"producerDataSet":[' + b"{}," * 16_384 + b"{}]}", "maxJsonBodyObjects"),
+        (b'{"producerDataSet":null,"x":"' + b"x" * 64 * 1024 + b'"}', "maxLooseBodySize"),
+        (b'{"x":{{}:1},"y":"' + b"x" * 16 * 1024 + b'"}', "maxDialectBodySize"),
+        (b'{"x":{"$ref":"$"},"y":"' + b"x" * 16 * 1024 + b'"}', "maxDialectBodySize"),
+    ],
+)
+def test_bodies_that_take_too_long_to_read(world: SimulatedBroker, body: bytes, limit: str) -> None:
+    answer = world.connect().ask(request(RequestCode.HEART_BEAT, body=body))
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+    assert limit in (answer.remark or "")
+    assert not world.machine.clients.producers
 
 
 def test_only_queues_that_there_are_can_be_locked(world: SimulatedBroker) -> None:
@@ -83,5 +102,5 @@ def test_locks_have_a_limit() -> None:
     assert locks.lock("h", queues, "d", 2) == []
     locks.unlock("g", queues[:1], "c")
     assert locks.lock("h", queues, "d", 3) == queues[:1]
-    locks.forget_expired(60_002)
+    at_once(locks.forget_expired(60_002))
     assert locks.lock("i", queues, "e", 60_002) == queues[:2]

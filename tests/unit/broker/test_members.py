@@ -188,7 +188,7 @@ def test_commits_that_are_refused(
 
 
 def test_a_commit_during_a_reset_is_ignored(world: SimulatedBroker, consumer: SimulatedClient) -> None:
-    world.machine.offsets.reset(GROUP, TOPIC, 0, 0)
+    world.machine.offsets.reset(GROUP, TOPIC, {0: 0})
     assert ok(consumer, update(1)).remark == "Offset has been previously reset"
     assert world.machine.offsets.get(GROUP, TOPIC, 0) == 0
     consumer.ask(pull(offset=1))  # tells of the reset

@@ -234,7 +234,7 @@ def test_a_held_pull_commits_when_it_comes(world: SimulatedBroker, client: Simul
 
 
 def test_a_reset_is_told_once(world: SimulatedBroker, client: SimulatedClient) -> None:
-    world.machine.offsets.reset(GROUP, TOPIC, 0, 2)
+    world.machine.offsets.reset(GROUP, TOPIC, {0: 2})
     answer = client.ask(pull(offset=5))
     assert (answer.code, answer.remark) == (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET")
     assert answer.ext is not None and answer.ext["nextBeginOffset"] == "2"

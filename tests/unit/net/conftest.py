@@ -14,6 +14,7 @@ from kourou.net.client import connect
 from kourou.net.connection import Connection, Handler
 from kourou.net.limits import Limits
 from kourou.net.listener import Listener
+from kourou.net.proxy import networks
 from kourou.net.tls import TlsSettings
 
 from .peers import Echo, RawPeer
@@ -74,6 +75,7 @@ class Listen(Protocol):
         limits: Limits | None = None,
         tls: TlsSettings | None = None,
         background: Background | None = None,
+        trusted: str = ...,
     ) -> Listener: ...
 
 
@@ -94,8 +96,11 @@ def listen(ends: AsyncExitStack) -> Listen:
         limits: Limits | None = None,
         tls: TlsSettings | None = None,
         background: Background | None = None,
+        trusted: str = "127.0.0.0/8",
     ) -> Listener:
-        listener = Listener(handler or Echo(), limits=limits, tls=tls, background=background)
+        listener = Listener(
+            handler or Echo(), limits=limits, tls=tls, background=background, trusted_proxies=networks(trusted)
+        )
         await listener.start("127.0.0.1", 0)
         ends.push_async_callback(listener.close, 0.0)
         return listener

@@ -168,3 +168,36 @@ async def test_a_second_preamble_is_none(listen: Listen, knock: Knock) -> None:
         await eventually(lambda: not listener.connections)
         assert handler.gone.pop().peer == "192.0.2.1:56324"
     assert handler.seen == []
+
+
+@pytest.mark.parametrize("trusted", ["", "192.0.2.0/24;10.0.0.5", "::1"])
+async def test_a_preamble_from_anybody_else_ends_the_connection(trusted: str, listen: Listen, knock: Knock) -> None:
+    listener = await listen(trusted=trusted)
+    peer = await knock(listener)
+    server = await only_connection(listener)
+    address = server.peer
+    await peer.send(b"PROXY TCP4 203.0.113.9 192.0.2.2 1 2\r\n" + frame.encode(Command(1)))
+    assert await peer.ended()
+    assert server.peer == address, "nobody is taken for whom he says he is"
+    assert server.reason == "a PROXY preamble from an address that is not trusted (proxyProtocolTrusted)"
+
+
+@pytest.mark.parametrize(
+    ("address", "trusted"),
+    [
+        ("10.0.0.5:1", "10.0.0.5"),
+        ("10.0.0.5:1", "192.0.2.0/24, 10.0.0.0/8"),
+        ("[::1]:1", "::1"),
+        ("[fe80::1%eth0]:1", "fe80::/10"),
+        ("[::ffff:10.0.0.5]:1", "10.0.0.5"),
+    ],
+)
+def test_trusted(address: str, trusted: str) -> None:
+    assert proxy.is_trusted(address, proxy.networks(trusted))
+    assert not proxy.is_trusted(address, proxy.networks("203.0.113.0/24"))
+    assert not proxy.is_trusted("", proxy.networks(trusted))
+
+
+def test_networks_that_are_none() -> None:
+    with pytest.raises(ValueError, match="does not appear to be"):
+        proxy.networks("balancer.example.com")

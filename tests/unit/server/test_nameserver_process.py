@@ -21,7 +21,6 @@ from kourou.net.tls import TlsMode, TlsSettings
 from kourou.protocol import conf_text, fastjson
 from kourou.protocol.codes import CommandFlag, RequestCode, ResponseCode
 from kourou.protocol.command import Command
-from kourou.protocol.names import shown
 from kourou.server import nameserver as nameserver_module
 from kourou.server.conf import ConfError
 from kourou.server.files import write_safely
@@ -301,20 +300,76 @@ async def test_brokers_are_told_of_the_smallest_id(settings: Settings, peer_of: 
     await listener.close()
 
 
-@pytest.mark.parametrize("address", ["nonsense", ":", "127.0.0.1:99999", "127.0.0.1:-1", "[::1", "a b:1", "\x00:1"])
-async def test_an_address_that_can_not_be_reached_harms_nobody(
-    settings: Settings, peer_of: Connect, caplog: pytest.LogCaptureFixture, address: str
+@pytest.mark.parametrize(
+    "address",
+    [
+        "nonsense",
+        ":",
+        "127.0.0.1:",
+        "127.0.0.1:-1",
+        "[::1",
+        "a b:1",
+        "\x00:1",
+        "10.0.0.1:1\r\nX: y",
+        "\x1b[2J:1",
+        "a:123456",
+    ],
+)
+async def test_an_address_that_is_none_is_refused(settings: Settings, peer_of: Connect, address: str) -> None:
+    async with NameServerProcess(settings) as process:
+        peer = await peer_of(process)
+        refused = await peer.register("a", 1, address)
+        assert refused.code == ResponseCode.SYSTEM_ERROR
+        assert (refused.remark or "").startswith("register broker failed: brokerAddr=")
+        assert (refused.remark or "").isprintable()
+        assert not process.machine.routes.brokers
+
+
+@pytest.mark.parametrize("name", ["a\nb", "\x1b[31m", "x" * 256])
+async def test_names_that_can_not_be_printed_are_refused(settings: Settings, peer_of: Connect, name: str) -> None:
+    async with NameServerProcess(settings) as process:
+        peer = await peer_of(process)
+        usual = {"clusterName": "C", "brokerName": "a", "brokerId": "0", "brokerAddr": "a:1", "haServerAddr": "h:1"}
+        for field in ("brokerName", "clusterName", "haServerAddr"):
+            refused = await peer.ask(RequestCode.REGISTER_BROKER, b"", **(usual | {field: name}))
+            assert refused.code == ResponseCode.SYSTEM_ERROR
+            assert "can't be printed" in (refused.remark or "")
+        assert not process.machine.routes.brokers
+
+
+async def test_only_the_host_that_registered_is_connected_to(
+    settings: Settings, peer_of: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Or anybody could make the name server connect to anything."""
     async with NameServerProcess(replace(settings, notify_min_broker_id_changed=True)) as process:
         peer = await peer_of(process)
-        await peer.register("a", 1, address, enableActingMaster="true")
+        await peer.register("a", 1, "10.0.0.9:1", enableActingMaster="true")
         await peer.register("a", 0, "10.0.0.1:1", enableActingMaster="true")
-        tells = list(process._tells)
-        if tells:
-            await asyncio.wait(tells, timeout=TIMEOUT)
-        assert all(task.done() and task.exception() is None for task in tells)
-        assert (await peer.put("x")).code == ResponseCode.SUCCESS
-    assert f"broker not told address={shown(address)}" in caplog.text
+        for _ in range(10_000):
+            if "broker not told address=10.0.0.9:1: it registered from 127.0.0.1" in caplog.text:
+                break
+            await asyncio.sleep(0.001)
+        else:
+            pytest.fail(caplog.text)
+
+
+async def test_a_second_address_of_a_broker_is_logged(
+    settings: Settings, peer_of: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with NameServerProcess(settings) as process:
+        peer = await peer_of(process)
+        await peer.register("a", 0, "10.0.0.1:1")
+        await peer.register("a", 0, "10.0.0.1:1")
+        assert "second address" not in caplog.text
+        await peer.register("a", 0, "10.0.0.2:1")
+    assert "broker registered from a second address name=a id=0 address=10.0.0.2:1 before=10.0.0.1:1" in caplog.text
+
+
+async def test_no_request_makes_the_name_server_connect_to_brokers(settings: Settings, peer_of: Connect) -> None:
+    async with NameServerProcess(settings) as process:
+        peer = await peer_of(process)
+        change = Command(RequestCode.UPDATE_NAMESRV_CONFIG, body=b"notifyMinBrokerIdChanged=true")
+        assert (await peer.connection.request(change, TIMEOUT)).code == ResponseCode.NO_PERMISSION
 
 
 async def test_nobody_is_told_anything_at_the_end(

@@ -1,6 +1,8 @@
 """The metadata files: as the real broker writes them, and whatever happens to them."""
 
 import errno
+from collections.abc import Generator
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,6 +19,7 @@ from kourou.protocol.bodies import (
     TopicConfig,
     TopicConfigSerializeWrapper,
 )
+from kourou.protocol.errors import BodyError
 from kourou.store import metadata
 from kourou.store.disk import Disk, RealDisk
 from kourou.store.errors import BadStoreError
@@ -289,21 +292,13 @@ def test_a_failed_save_is_tried_again() -> None:
     assert all(MetadataFile(image, CONFIG, TOPICS).load() == topics("A", "B") for image in disk.crash_images(10))
 
 
-BROKEN = [
-    b"",
-    b" \n",
-    b"{",
-    b"\0" * 100,
-    b"\xff\xfe",
-    b"[]",
-    b"null",
-    b'{"topicConfigTable":[]}',
-    b'{"topicConfigTable":{',
-]
+TORN = [b"", b" \n", b"{", b"\0" * 100, b"\xff\xfe", b'{"topicConfigTable":{']
+REFUSED = [b"[]", b"null", b'{"topicConfigTable":[]}', b'{"topicConfigTable":{"A":{"perm":"none"}}}']
+BROKEN = [*TORN, *REFUSED]
 
 
-@pytest.mark.parametrize("content", [None, *BROKEN])
-def test_a_missing_or_broken_file_is_read_from_its_backup(
+@pytest.mark.parametrize("content", [None, *TORN])
+def test_a_missing_or_torn_file_is_read_from_its_backup(
     content: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     disk = disk_with(topics_json_bak=text(topics("A")))
@@ -313,8 +308,58 @@ def test_a_missing_or_broken_file_is_read_from_its_backup(
     assert file.load() == topics("A")
     assert file.problem is not None
     assert file.problem.startswith(f"{CONFIG}/topics.json is ")
-    assert file.problem.endswith(": topics.json.bak is used instead")
+    assert file.problem.endswith(": topics.json.bak is used instead, changes after it are lost")
     assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+
+@pytest.mark.parametrize("content", REFUSED)
+def test_a_whole_file_that_is_refused_is_not_replaced_by_its_older_backup(content: bytes) -> None:
+    disk = disk_with(topics_json=content, topics_json_bak=text(topics("A")))
+    with pytest.raises(BadStoreError, match=r"The older topics\.json\.bak is not used in its place: repair the file"):
+        MetadataFile(disk, CONFIG, TOPICS).load()
+    assert disk.read(CONFIG / "topics.json") == content
+    assert disk.read(CONFIG / "topics.json.bak") == text(topics("A"))
+
+
+def test_what_is_written_can_be_read_however_large_it_is() -> None:
+    """More numbers as keys than a peer may send."""
+    table = {f"wide@group-{number}": dict.fromkeys(range(65_536), number) for number in range(16)}
+    offsets = ConsumerOffsets(offset_table=table)
+    disk = SimulatedDisk(Random(1))
+    MetadataFile(disk, CONFIG, CONSUMER_OFFSETS).save(offsets)
+    with pytest.raises(BodyError, match="more than 1000000 numbers as keys"):
+        ConsumerOffsets.decode(disk.read(CONFIG / "consumerOffset.json") or b"")
+    assert MetadataFile(disk, CONFIG, CONSUMER_OFFSETS).load() == offsets
+
+
+def test_unknown_members_of_a_large_file_are_kept() -> None:
+    names = ",".join(f'"topic-{number}":{{"new":1,"perm":6}}' for number in range(200_000))
+    disk = disk_with(topics_json=f'{{"topicConfigTable":{{{names}}}}}'.encode())
+    file = MetadataFile(disk, CONFIG, TOPICS)
+    value = file.load()
+    assert value is not None
+    assert file.encode(value).count(b'"new":1') == 200_000
+
+
+def test_a_large_table_is_encoded_in_slices() -> None:
+    """And is what it is when it is encoded at once, though the table changes meanwhile."""
+    many = {f"topic-{number}": TopicConfig(topic_name=f"topic-{number}") for number in range(5_000)}
+    value = TopicConfigSerializeWrapper(topic_config_table=dict(many))
+    file = MetadataFile(SimulatedDisk(Random(1)), CONFIG, TOPICS)
+    whole = file.encode(value)
+    slices = MetadataFile(SimulatedDisk(Random(1)), CONFIG, TOPICS).encode_slices(value)
+    held = [next(slices)]
+    value.topic_config_table.clear()
+    content: list[bytes] = []
+
+    def rest() -> Generator[int, None, None]:
+        nonlocal content
+        content = yield from slices
+
+    held += rest()
+    assert b"".join(content) == whole
+    assert len(held) > 10 and held == sorted(held)
+    assert max(after - before for before, after in pairwise(held)) < 100_000
 
 
 @pytest.mark.parametrize("backup", [None, *BROKEN])

@@ -18,6 +18,7 @@ from kourou.broker.properties import (
     change,
     to_properties,
 )
+from kourou.broker.request_bodies import too_much
 from kourou.broker.topics import Topics, next_version
 from kourou.protocol import conf_text
 from kourou.protocol.bodies import DataVersion
@@ -98,6 +99,8 @@ class ConfigRequests:
         return asked.command.answer()
 
     def _properties(self, body: bytes) -> dict[str, str]:
+        if len(body) > self._settings.config_size_max:
+            raise too_much(f"the body has {len(body)} bytes", self._settings.config_size_max, "maxConfigBodySize")
         try:
             return conf_text.loads(body.decode())
         except UnicodeDecodeError:

@@ -4,42 +4,67 @@ Java: AdminBrokerProcessor, SubscriptionGroupManager.
 """
 
 import logging
+from typing import Final
 
 import msgspec
 
 from kourou.broker import names
-from kourou.broker.admin import attributes, pages
-from kourou.broker.events import Asked, Refused
+from kourou.broker.admin import attributes, tables
+from kourou.broker.admin.pages import Pages
+from kourou.broker.events import Asked, Large, Refused
 from kourou.broker.groups import READ_FORBIDDEN, Groups
 from kourou.broker.offsets import Offsets
+from kourou.broker.request_bodies import RequestBodies, too_much
+from kourou.broker.settings import BrokerSettings
 from kourou.broker.stats import Stats
 from kourou.protocol import bodies, headers
 from kourou.protocol.bodies import SubscriptionGroupConfig
 from kourou.protocol.codes import ResponseCode
 from kourou.protocol.command import Command
+from kourou.turns import Slices
 
 log = logging.getLogger(__name__)
+
+LOGGED_MAX: Final = 10
+"""Groups of one request that are logged each with a line of its own."""
+
+CHECKED_IN_SLICE: Final = 100
+"""Groups that are checked before others have their turn."""
 
 
 class GroupRequests:
     """Serves requests about consumer groups."""
 
-    def __init__(self, groups: Groups, offsets: Offsets, stats: Stats) -> None:
+    def __init__(
+        self, settings: BrokerSettings, groups: Groups, offsets: Offsets, stats: Stats, bodies: RequestBodies
+    ) -> None:
+        self._settings = settings
         self._groups = groups
         self._offsets = offsets
         self._stats = stats
+        self._bodies = bodies
+        self._pages: Pages[SubscriptionGroupConfig] = Pages()
 
     # ── Changing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def update(self, asked: Asked) -> Command:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
-        self._put([self._checked(SubscriptionGroupConfig.decode(asked.command.body))], asked)
+        self._put([self._checked(self._bodies.read(SubscriptionGroupConfig, asked.command.body))], asked)
         return asked.command.answer()
 
-    def update_all(self, asked: Asked) -> Command:
+    def update_all(self, asked: Asked) -> Slices[Command]:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: all of them, or none."""
-        wanted = bodies.SubscriptionGroupList.decode(asked.command.body).group_config_list
-        self._put([self._checked(group) for group in wanted], asked)
+        yield 0
+        wanted = self._bodies.read(bodies.SubscriptionGroupList, asked.command.body).group_config_list
+        limit = self._settings.groups_per_request
+        if len(wanted) > limit:
+            raise too_much(f"the request has {len(wanted)} groups", limit, "maxGroupsPerRequest")
+        checked: list[SubscriptionGroupConfig] = []
+        for group in wanted:
+            checked.append(self._checked(group))
+            if len(checked) % CHECKED_IN_SLICE == 0:
+                yield len(asked.command.body)
+        self._put(checked, asked)
         return asked.command.answer()
 
     def _checked(self, wanted: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
@@ -53,12 +78,19 @@ class GroupRequests:
         return msgspec.structs.replace(wanted, attributes=altered)
 
     def _put(self, groups: list[SubscriptionGroupConfig], asked: Asked) -> None:
-        for group in groups:
-            self._groups.put(group, asked.now_ms)
+        """All at once: nobody sees a part of them. Raises Refused."""
+        if not groups:
+            return
+        self._groups.check_room(groups)
+        self._groups.put_all(groups, asked.now_ms)
+        for group in groups[:LOGGED_MAX]:
             log.info("group set name=%s peer=%s", group.group_name, asked.peer.address)
+        if len(groups) > LOGGED_MAX:
+            log.info("groups set count=%d peer=%s", len(groups), asked.peer.address)
 
-    def delete(self, asked: Asked) -> Command:
+    def delete(self, asked: Asked) -> Slices[Command]:
         """DELETE_SUBSCRIPTIONGROUP. One that is not there is none to worry about."""
+        yield 0
         header = headers.DeleteSubscriptionGroup.decode(asked.command.ext)
         if self._groups.remove(header.group_name, asked.now_ms):
             log.info(
@@ -68,7 +100,7 @@ class GroupRequests:
                 asked.peer.address,
             )
         if header.clean_offset:
-            self._offsets.remove_group(header.group_name)
+            yield from self._offsets.remove_group(header.group_name)
         self._stats.forget_group(header.group_name)
         return asked.command.answer()
 
@@ -96,14 +128,22 @@ class GroupRequests:
             raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "No group in this broker")
         return asked.command.answer(body=group.encode())
 
-    def show_all(self, asked: Asked) -> Command:
+    def show_all(self, asked: Asked) -> Slices[Large]:
         """GET_ALL_SUBSCRIPTIONGROUP_CONFIG: all of them, or a page."""
+        yield 0
         header = headers.GetAllSubscriptionGroup.decode(asked.command.ext)
         groups = self._groups
-        page = pages.page(groups.table, groups.version, header.data_version, header.group_seq, header.max_group_num)
-        wrapper = bodies.SubscriptionGroupWrapper(
-            subscription_group_table=page,
-            forbidden_table={group: topics for group, topics in groups.forbidden.items() if group in page},
-            data_version=groups.version,
+        page = yield from self._pages.page(
+            groups.table, groups.version, header.data_version, header.group_seq, header.max_group_num
         )
-        return asked.command.answer(ext={"totalGroupNum": str(len(groups.table))}, body=wrapper.encode())
+        forbidden: dict[str, dict[str, int]] = {}
+        ext, version = {"totalGroupNum": str(len(groups.table))}, groups.version
+        for number, group in enumerate(list(groups.forbidden), 1):
+            if group in page and group in groups.forbidden:
+                forbidden[group] = dict(groups.forbidden[group])
+            if number % CHECKED_IN_SLICE == 0:
+                yield 0
+        entries = yield from tables.whole_table(page)
+        held = yield from tables.whole_table(forbidden)
+        shell = bodies.SubscriptionGroupWrapper(data_version=version)
+        return tables.answer(asked.command, shell, {"subscriptionGroupTable": entries, "forbiddenTable": held}, ext)

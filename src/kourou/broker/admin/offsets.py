@@ -10,11 +10,14 @@ Java: AdminBrokerProcessor.resetOffset, Broker2Client.resetOffset, ConsumerOffse
 import logging
 from collections.abc import Callable
 
+from kourou.broker import names
+from kourou.broker.admin import tables
 from kourou.broker.clients import Clients
-from kourou.broker.events import Asked, Outbox, Refused, Tell
+from kourou.broker.events import Asked, Large, Outbox, Refused, Tell
 from kourou.broker.groups import Groups
 from kourou.broker.long_polls import LongPolls
 from kourou.broker.offsets import Offsets
+from kourou.broker.request_bodies import too_much
 from kourou.broker.settings import BrokerSettings, Role
 from kourou.broker.topics import Topics
 from kourou.protocol import bodies, headers
@@ -23,12 +26,17 @@ from kourou.protocol.codes import CommandFlag, RequestCode, ResponseCode
 from kourou.protocol.command import Command
 from kourou.protocol.message import MessageQueue
 from kourou.store.consume_queue import Boundary
+from kourou.store.metadata import ConsumerOffsets
 from kourou.store.reading import Reader
+from kourou.turns import Slices
 
 log = logging.getLogger(__name__)
 
 _ONE_WAY = int(CommandFlag.ONE_WAY)
 _NEVER = 2**63 - 1
+
+QUEUES_IN_SLICE = 128
+"""Queues that are looked at before others have their turn: less than a millisecond."""
 
 
 class OffsetRequests:
@@ -59,14 +67,17 @@ class OffsetRequests:
 
     # ── Setting ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def reset(self, asked: Asked) -> Command:
+    def reset(self, asked: Asked) -> Slices[Large]:
         """INVOKE_BROKER_TO_RESET_OFFSET: a group goes on from a time, or in one queue from an offset."""
+        yield 0
         header = headers.InvokeBrokerToResetOffset.decode(asked.command.ext)
         if self._settings.server_side_reset:
-            table = self._reset_here(header)
-            self._polls.wake([(header.topic, queue_id) for queue_id in table], asked.now_ms)
+            table = yield from self._reset_here(header)
+            waiting = self._polls.by_queue
+            woken = [key for queue_id in table if (key := (header.topic, queue_id)) in waiting]
+            self._polls.wake(woken, asked.now_ms)
         else:
-            table = self._reset_at_clients(header, asked)
+            table = yield from self._reset_at_clients(header, asked)
         log.info(
             "offsets reset group=%s topic=%s time=%d queues=%d peer=%s",
             header.group,
@@ -75,10 +86,18 @@ class OffsetRequests:
             len(table),
             asked.peer.address,
         )
-        body = bodies.ResetOffsetBody(offset_table={self._queue(header.topic, n): at for n, at in table.items()})
-        return asked.command.answer(body=body.encode())
+        entries = yield from self._by_queue(header.topic, table)
+        return entries.answer(asked.command, bodies.ResetOffsetBody(), "offsetTable")
 
-    def _reset_here(self, header: headers.InvokeBrokerToResetOffset) -> dict[int, int]:
+    def _by_queue(self, topic: str, table: dict[int, int]) -> Slices[tables.Entries]:
+        entries = tables.Entries()
+        for number, (queue_id, offset) in enumerate(table.items(), 1):
+            entries.add_pair(self._queue(topic, queue_id), offset)
+            if number % tables.ENTRIES_IN_SLICE == 0:
+                yield len(entries.text)
+        return entries
+
+    def _reset_here(self, header: headers.InvokeBrokerToResetOffset) -> Slices[dict[int, int]]:
         name, group = header.topic, header.group
         if self._settings.role is Role.SLAVE:
             raise Refused(ResponseCode.SYSTEM_ERROR, "Can not reset offset in slave broker")
@@ -88,15 +107,31 @@ class OffsetRequests:
         if self._groups.get(group) is None:
             raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist")
         if header.queue_id < 0:
-            table = {n: self._offset_at(name, n, header.timestamp) for n in range(topic.read_queue_nums)}
+            table = yield from self._offsets_at(name, topic.read_queue_nums, header.timestamp)
         else:
             self._check_queue(topic, header.queue_id)
             table = {header.queue_id: self._target(header)}
         if not table:
             raise Refused(ResponseCode.SYSTEM_ERROR, "No queues to reset.")
-        for queue_id, offset in table.items():
-            self._offsets.reset(group, name, queue_id, offset)
+        if self._topics.get(name) is None:  # deleted meanwhile
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {name} does not exist")
+        had = self._offsets.of_topic(group, name)
+        self._check_room(sum(queue_id not in had for queue_id in table))
+        self._offsets.reset(group, name, table)
         return table
+
+    def _offsets_at(self, topic: str, queues: int, time_ms: int) -> Slices[dict[int, int]]:
+        table: dict[int, int] = {}
+        for queue_id in range(queues):
+            table[queue_id] = self._offset_at(topic, queue_id, time_ms)
+            if queue_id % QUEUES_IN_SLICE == QUEUES_IN_SLICE - 1:
+                yield 100 * len(table)
+        return table
+
+    def _check_room(self, more: int) -> None:
+        if more > self._offsets.room:
+            limit = self._settings.offsets_max
+            raise too_much(f"there would be {self._offsets.count + more} offsets", limit, "maxConsumerOffsets")
 
     def _check_queue(self, topic: TopicConfig, queue_id: int) -> None:
         if queue_id >= max(topic.read_queue_nums, topic.write_queue_nums):
@@ -118,7 +153,7 @@ class OffsetRequests:
             return self._reader.offsets(topic, queue_id)[1]
         return max(self._reader.offset_by_time(topic, queue_id, time_ms, Boundary.LOWER), 0)
 
-    def _reset_at_clients(self, header: headers.InvokeBrokerToResetOffset, asked: Asked) -> dict[int, int]:
+    def _reset_at_clients(self, header: headers.InvokeBrokerToResetOffset, asked: Asked) -> Slices[dict[int, int]]:
         name, group = header.topic, header.group
         topic = self._topics.get(name)
         if topic is None:
@@ -133,6 +168,8 @@ class OffsetRequests:
                 raise Refused(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{group}> not exist")
             offset = self._offset_at(name, queue_id, header.timestamp)
             table[queue_id] = offset if header.is_force or offset < consumed else consumed
+            if queue_id % QUEUES_IN_SLICE == QUEUES_IN_SLICE - 1:
+                yield 100 * len(table)
         members = self._clients.group(group)
         if members is None:
             raise Refused(
@@ -140,31 +177,38 @@ class OffsetRequests:
                 f"Consumer not online, so can not reset offset, Group: {group} Topic: {name} "
                 f"Timestamp: {header.timestamp}",
             )
-        body = self._push_body(name, table, for_c=asked.command.language == "CPP")
+        body = yield from self._push_body(name, table, for_c=asked.command.language == "CPP")
         ext = headers.ResetConsumerClientOffset(
             topic=name, group=group, timestamp=header.timestamp, is_force=header.is_force
         ).encode()
-        for peer in members.clients:
+        for peer in list(members.clients):
             command = Command(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, flag=_ONE_WAY, ext=ext, body=body)
             self._outbox.put(Tell(peer, command))
         return table
 
-    def _push_body(self, topic: str, table: dict[int, int], *, for_c: bool) -> bytes:
-        if for_c:
-            queues = [
-                bodies.MessageQueueForC(topic=topic, broker_name=self._settings.name, queue_id=n, offset=at)
-                for n, at in table.items()
-            ]
-            return bodies.ResetOffsetBodyForC(offset_table=queues).encode()
-        return bodies.ResetOffsetBody(offset_table={self._queue(topic, n): at for n, at in table.items()}).encode()
+    def _push_body(self, topic: str, table: dict[int, int], *, for_c: bool) -> Slices[bytes]:
+        if not for_c:
+            entries = yield from self._by_queue(topic, table)
+            return b"".join(tables.parts(bodies.ResetOffsetBody(), {"offsetTable": entries}))
+        entries = tables.Entries()
+        for number, (queue_id, at) in enumerate(table.items(), 1):
+            queue = bodies.MessageQueueForC(topic=topic, broker_name=self._settings.name, queue_id=queue_id, offset=at)
+            entries.add(queue.encode())
+            if number % tables.ENTRIES_IN_SLICE == 0:
+                yield len(entries.text)
+        return b"".join(tables.parts(bodies.ResetOffsetBodyForC(), {"offsetTable": entries}))
 
     def _queue(self, topic: str, queue_id: int) -> MessageQueue:
         return MessageQueue(topic, self._settings.name, queue_id)
 
-    def clone(self, asked: Asked) -> Command:
+    def clone(self, asked: Asked) -> Slices[Command]:
         """CLONE_GROUP_OFFSET: a group goes on where another one is, in one topic or in all."""
+        yield 0
         header = headers.CloneGroupOffset.decode(asked.command.ext)
-        source = header.src_group
+        source, destination = header.src_group, header.dest_group
+        if self._groups.find(destination, asked.now_ms) is None:  # as the first consumer of a new group finds it
+            fault = names.group_fault(destination)
+            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, fault or f"Group {destination} does not exist")
         topics = {header.topic} if header.topic and header.topic.strip() else self._offsets.topics_of(source)
         members = self._clients.group(source)
         for topic in topics:
@@ -173,29 +217,48 @@ class OffsetRequests:
             subscribed = members.subscriptions if members is not None and not header.offline else {}
             if subscribed and topic not in subscribed:
                 continue
-            self._offsets.copy(source, header.dest_group, topic)
+            if source != destination:
+                had = len(self._offsets.of_topic(destination, topic))
+                self._check_room(len(self._offsets.of_topic(source, topic)) - had)
+                self._offsets.copy(source, destination, topic)
+            yield 0
         return asked.command.answer()
 
     # ── Showing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def correction(self, asked: Asked) -> Command:
+    def correction(self, asked: Asked) -> Slices[Large]:
         """QUERY_CORRECTION_OFFSET: the smallest offset of a topic's groups, for each queue."""
+        yield 0
         header = headers.QueryCorrectionOffset.decode(asked.command.ext)
         topic = header.topic
         left_out = set((header.filter_groups or "").split(","))
         smallest: dict[int, int] = {}
+        number = 0
         for group in self._offsets.groups_of(topic) - left_out:
-            for queue_id, offset in self._offsets.of_topic(group, topic).items():
+            for queue_id, offset in list(self._offsets.of_topic(group, topic).items()):
                 if offset >= self._reader.offsets(topic, queue_id)[0]:
                     smallest[queue_id] = min(offset, smallest.get(queue_id, _NEVER))
-        for queue_id, offset in self._offsets.of_topic(header.compare_group, topic).items():
+                number += 1
+                if number % QUEUES_IN_SLICE == 0:
+                    yield 100 * len(smallest)
+        for queue_id, offset in list(self._offsets.of_topic(header.compare_group, topic).items()):
             if smallest.get(queue_id, _NEVER) > offset:
                 smallest[queue_id] = _NEVER
-        return asked.command.answer(body=bodies.QueryCorrectionOffsetBody(correction_offsets=smallest).encode())
+            number += 1
+            if number % QUEUES_IN_SLICE == 0:
+                yield 100 * len(smallest)
+        entries = tables.Entries()
+        yield from tables.add_offsets(entries, smallest)
+        return entries.answer(asked.command, bodies.QueryCorrectionOffsetBody(), "correctionOffsets")
 
-    def show_all(self, asked: Asked) -> Command:
+    def show_all(self, asked: Asked) -> Slices[Large]:
         """GET_ALL_CONSUMER_OFFSET: the whole table, for slaves."""
-        return asked.command.answer(body=self._offsets.wrapper().encode())
+        yield 0
+        version = self._offsets.version
+        consumed = yield from tables.offset_table(self._offsets.table)
+        pulled = yield from tables.offset_table(self._offsets.pulled)
+        shell = ConsumerOffsets(data_version=version)
+        return tables.answer(asked.command, shell, {"offsetTable": consumed, "pullOffsetTable": pulled})
 
     def show_delays(self, asked: Asked) -> Command:
         """GET_ALL_DELAY_OFFSET: how far the delay levels are, for slaves."""

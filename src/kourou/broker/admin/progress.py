@@ -3,19 +3,32 @@
 Java: AdminBrokerProcessor: getTopicStatsInfo, getConsumeStats, fetchAllConsumeStatsInBroker, queryConsumeTimeSpan.
 """
 
+from typing import Final, NamedTuple
+
+from kourou.broker.admin import tables
 from kourou.broker.clients import Clients
-from kourou.broker.events import Asked, Refused
+from kourou.broker.events import Asked, Large, Refused
 from kourou.broker.groups import Groups
 from kourou.broker.offsets import Offsets
 from kourou.broker.settings import BrokerSettings
 from kourou.broker.stats import Stats
 from kourou.broker.topics import Topics
-from kourou.protocol import bodies, headers
+from kourou.protocol import bodies, fastjson, headers
 from kourou.protocol.bodies import ConsumeStats, OffsetWrapper, TopicConfig
 from kourou.protocol.codes import ResponseCode
 from kourou.protocol.command import Command
 from kourou.protocol.message import MessageQueue
 from kourou.store.reading import Reader
+from kourou.turns import Slices
+
+_NAMES_IN_SLICE: Final = 5_000
+
+
+class _Behind(NamedTuple):
+    """How many messages of a topic a group has not consumed, and how many of those it has pulled."""
+
+    behind: int
+    in_flight: int
 
 
 class ProgressRequests:
@@ -41,20 +54,24 @@ class ProgressRequests:
 
     # ── Topics ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def topic(self, asked: Asked) -> Command:
+    def topic(self, asked: Asked) -> Slices[Large]:
         """GET_TOPIC_STATS_INFO: the ends of a topic's queues."""
+        yield 0
         topic = self._topic(headers.GetTopicStatsInfo.decode(asked.command.ext).topic)
         name = topic.topic_name or ""
-        table = {}
+        entries = tables.Entries()
         for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
             start, end = self._reader.offsets(name, queue_id)
-            table[self._queue(name, queue_id)] = bodies.TopicOffset(
+            offsets = bodies.TopicOffset(
                 min_offset=start,
                 max_offset=end,
                 last_update_timestamp=self._reader.stored_ms_of(name, queue_id, end - 1) if end else 0,
             )
-        body = bodies.TopicStatsTable(offset_table=table, topic_put_tps=self._stats.put_rate(name))
-        return asked.command.answer(body=body.encode())
+            entries.add_pair(self._queue(name, queue_id), offsets)
+            if queue_id % tables.ENTRIES_IN_SLICE == 0:
+                yield len(entries.text)
+        shell = bodies.TopicStatsTable(topic_put_tps=self._stats.put_rate(name))
+        return entries.answer(asked.command, shell, "offsetTable")
 
     def _topic(self, name: str) -> TopicConfig:
         topic = self._topics.get(name)
@@ -67,8 +84,9 @@ class ProgressRequests:
 
     # ── Groups ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def group(self, asked: Asked) -> Command:
+    def group(self, asked: Asked) -> Slices[Large]:
         """GET_CONSUME_STATS: how far a group is in one topic, in several or in all."""
+        yield 0
         header = headers.GetConsumeStats.decode(asked.command.ext)
         group = header.consumer_group
         if header.topic_list and header.topic_list.strip():
@@ -76,12 +94,15 @@ class ProgressRequests:
         else:
             one = header.topic if header.topic and header.topic.strip() else None
             names = self._subscribed(group, self._offsets.topics_of(group) if one is None else {one})
-        table: dict[MessageQueue, OffsetWrapper] = {}
+        entries = tables.Entries()
         rate = 0.0
-        for topic in filter(None, map(self._topics.get, sorted(names))):
-            table.update(self._consumed(group, topic, topic.read_queue_nums))
+        ordered = yield from tables.in_order(names)
+        for number, topic in enumerate(filter(None, map(self._topics.get, ordered))):
+            yield from self._consumed(group, topic, topic.read_queue_nums, entries)
             rate += self._stats.get_rate(topic.topic_name or "", group)
-        return asked.command.answer(body=ConsumeStats(offset_table=table, consume_tps=rate).encode())
+            if number % tables.ENTRIES_IN_SLICE == 0:
+                yield len(entries.text)
+        return entries.answer(asked.command, ConsumeStats(consume_tps=rate), "offsetTable")
 
     def _subscribed(self, group: str, topics: set[str]) -> set[str]:
         """Those that the members of a group subscribe to; all, if nobody is there to say so."""
@@ -90,61 +111,64 @@ class ProgressRequests:
             return topics
         return topics & members.subscriptions.keys()
 
-    def _consumed(self, group: str, topic: TopicConfig, queues: int) -> dict[MessageQueue, OffsetWrapper]:
+    def _consumed(self, group: str, topic: TopicConfig, queues: int, entries: tables.Entries) -> Slices[_Behind]:
+        """Adds an entry for each queue."""
         name = topic.topic_name or ""
-        pulled = self._offsets.pulled.get(f"{name}@{group}", {})
-        table = {}
+        behind = in_flight = 0
         for queue_id in range(queues):
             _, end = self._reader.offsets(name, queue_id)
             consumed = max(self._offsets.get(group, name, queue_id), 0)
-            table[self._queue(name, queue_id)] = OffsetWrapper(
-                broker_offset=end,
-                consumer_offset=consumed,
-                pull_offset=max(consumed, pulled.get(queue_id, 0)),
-                last_timestamp=max(self._reader.stored_ms_of(name, queue_id, consumed - 1), 0) if consumed else 0,
+            pulled = max(consumed, self._offsets.pulled.get(f"{name}@{group}", {}).get(queue_id, 0))
+            stored_ms = max(self._reader.stored_ms_of(name, queue_id, consumed - 1), 0) if consumed else 0
+            wrapper = OffsetWrapper(
+                broker_offset=end, consumer_offset=consumed, pull_offset=pulled, last_timestamp=stored_ms
             )
-        return table
+            entries.add_pair(self._queue(name, queue_id), wrapper)
+            behind += end - consumed
+            in_flight += pulled - consumed
+            if queue_id % tables.ENTRIES_IN_SLICE == tables.ENTRIES_IN_SLICE - 1:
+                yield len(entries.text)
+        return _Behind(behind, in_flight)
 
-    def all_groups(self, asked: Asked) -> Command:
+    def all_groups(self, asked: Asked) -> Slices[Large]:
         """GET_BROKER_CONSUME_STATS: how far all groups are; with `isOrder`, in ordered topics."""
+        yield 0
         only_ordered = headers.GetBrokerConsumeStats.decode(asked.command.ext).is_order
-        everyone: list[dict[str, list[ConsumeStats]]] = []
+        everyone = tables.Entries()
         behind = in_flight = 0
-        topics_by_group = self._topics_by_group()
-        for group in self._groups.table:
-            stats = []
-            names = self._subscribed(group, topics_by_group.get(group, set()))
-            for topic in filter(None, map(self._topics.get, sorted(names))):
+        for number, group in enumerate(list(self._groups.table)):
+            stats = tables.Entries()
+            names = self._subscribed(group, self._offsets.topics_of(group))
+            ordered = yield from tables.in_order(names)
+            for topic in filter(None, map(self._topics.get, ordered)):
                 if only_ordered and not topic.order:
                     continue
-                table = self._consumed(group, topic, topic.write_queue_nums)
-                rate = self._stats.get_rate(topic.topic_name or "", group)
-                stats.append(ConsumeStats(offset_table=table, consume_tps=rate))
-                behind += sum(one.broker_offset - one.consumer_offset for one in table.values())
-                in_flight += sum(one.pull_offset - one.consumer_offset for one in table.values())
-            everyone.append({group: stats})
-        body = bodies.ConsumeStatsList(
-            consume_stats_list=everyone,
-            broker_addr=self._settings.address,
-            total_diff=behind,
-            total_inflight_diff=in_flight,
+                entries = tables.Entries()
+                so_far = yield from self._consumed(group, topic, topic.write_queue_nums, entries)
+                shell = ConsumeStats(consume_tps=self._stats.get_rate(topic.topic_name or "", group))
+                stats.add(*tables.parts(shell, {"offsetTable": entries}))
+                behind += so_far.behind
+                in_flight += so_far.in_flight
+                yield len(everyone.text) + len(stats.text)
+            everyone.add(b"{", fastjson.encode(group), b":[", stats.text, b"]}")
+            if number % tables.ENTRIES_IN_SLICE == 0:
+                yield len(everyone.text)
+        shell_of_all = bodies.ConsumeStatsList(
+            broker_addr=self._settings.address, total_diff=behind, total_inflight_diff=in_flight
         )
-        return asked.command.answer(body=body.encode())
+        return everyone.answer(asked.command, shell_of_all, "consumeStatsList")
 
-    def _topics_by_group(self) -> dict[str, set[str]]:
-        """Of which topics each group has consumed something: once for all, for there may be thousands of groups."""
-        found: dict[str, set[str]] = {}
-        for name in self._offsets.table:
-            topic, _, group = name.partition("@")
-            found.setdefault(group, set()).add(topic)
-        return found
-
-    def time_span(self, asked: Asked) -> Command:
+    def time_span(self, asked: Asked) -> Slices[Large]:
         """QUERY_CONSUME_TIME_SPAN: when the messages that a group has and has not consumed were stored."""
+        yield 0
         header = headers.QueryConsumeTimeSpan.decode(asked.command.ext)
         topic = self._topic(header.topic)
-        spans = [self._span(header.topic, n, header.group, asked.wall_ms) for n in range(topic.write_queue_nums)]
-        return asked.command.answer(body=bodies.QueryConsumeTimeSpanBody(consume_time_span_set=spans).encode())
+        entries = tables.Entries()
+        for queue_id in range(topic.write_queue_nums):
+            entries.add(fastjson.encode(self._span(header.topic, queue_id, header.group, asked.wall_ms)))
+            if queue_id % tables.ENTRIES_IN_SLICE == 0:
+                yield len(entries.text)
+        return entries.answer(asked.command, bodies.QueryConsumeTimeSpanBody(), "consumeTimeSpanSet")
 
     def _span(self, topic: str, queue_id: int, group: str, wall_ms: int) -> bodies.QueueTimeSpan:
         reader = self._reader
@@ -164,17 +188,27 @@ class ProgressRequests:
 
     # ── Who and what ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def groups_of_topic(self, asked: Asked) -> Command:
+    def groups_of_topic(self, asked: Asked) -> Slices[Large]:
         """QUERY_TOPIC_CONSUME_BY_WHO: groups that consume a topic, or did."""
+        yield 0
         name = headers.QueryTopicConsumeByWho.decode(asked.command.ext).topic
-        groups = self._offsets.groups_of(name).union(self._clients.groups_of(name))
-        return asked.command.answer(body=bodies.GroupList(group_list=sorted(groups)).encode())
+        groups = self._offsets.groups_of(name)
+        for number, group in enumerate(list(self._clients.consumers)):
+            if self._clients.subscription(group, name) is not None:
+                groups.add(group)
+            if number % _NAMES_IN_SLICE == 0:
+                yield 100 * len(groups)
+        ordered = yield from tables.in_order(groups)
+        entries = yield from tables.whole_list(ordered)
+        return entries.answer(asked.command, bodies.GroupList(), "groupList")
 
-    def topics_of_group(self, asked: Asked) -> Command:
+    def topics_of_group(self, asked: Asked) -> Slices[Large]:
         """QUERY_TOPICS_BY_CONSUMER: topics of which a group has consumed something."""
+        yield 0
         group = headers.QueryTopicsByConsumer.decode(asked.command.ext).group
-        body = bodies.TopicList(topic_list=sorted(self._offsets.topics_of(group)), broker_addr=self._settings.address)
-        return asked.command.answer(body=body.encode())
+        ordered = yield from tables.in_order(self._offsets.topics_of(group))
+        entries = yield from tables.whole_list(ordered)
+        return entries.answer(asked.command, bodies.TopicList(broker_addr=self._settings.address), "topicList")
 
     def subscription(self, asked: Asked) -> Command:
         """QUERY_SUBSCRIPTION_BY_CONSUMER: what a group wants of a topic."""

@@ -1,6 +1,7 @@
 """Request code to the function that serves it, for all that operators ask."""
 
 from collections.abc import Callable
+from typing import Any
 
 from kourou.broker.admin.clients import ClientRequests
 from kourou.broker.admin.config import ConfigRequests
@@ -19,10 +20,10 @@ from kourou.broker.offsets import Offsets
 from kourou.broker.properties import Configuration
 from kourou.broker.putting import Puts
 from kourou.broker.relays import Relays
+from kourou.broker.request_bodies import RequestBodies
 from kourou.broker.stats import Stats
 from kourou.broker.topics import Topics
 from kourou.protocol.codes import RequestCode
-from kourou.protocol.command import Command
 from kourou.store.store import Store
 
 
@@ -38,13 +39,14 @@ def admin_requests(
     puts: Puts,
     polls: LongPolls,
     outbox: Outbox,
+    bodies: RequestBodies,
     now_ms: int,
     faults: Callable[[], int],
-) -> dict[int, Callable[[Asked], Command | None]]:
+) -> dict[int, Callable[[Asked], Any]]:
     """Give each family what it works on."""
     settings, reader = configuration.broker, store.reader
-    of_topics = TopicRequests(settings, topics, offsets, stats, store)
-    of_groups = GroupRequests(groups, offsets, stats)
+    of_topics = TopicRequests(settings, topics, offsets, stats, store, bodies)
+    of_groups = GroupRequests(settings, groups, offsets, stats, bodies)
     of_offsets = OffsetRequests(
         settings, reader, topics, groups, clients, offsets, polls, outbox, lambda: delays.wrapper().encode()
     )

@@ -24,9 +24,11 @@ class Body(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=F
     """Base of all JSON bodies. Not tracked by the garbage collector: bodies are trees."""
 
     @classmethod
-    def decode(cls, data: bytes) -> Self:
-        """The body in these bytes. Raises BodyError."""
-        return fastjson.decode(data, cls)
+    def decode(
+        cls, data: bytes, *, untyped_max: int | None = None, dialect_max: int | None = None, trusted: bool = False
+    ) -> Self:
+        """The body in these bytes. Raises BodyError. The options are those of `fastjson.decode`."""
+        return fastjson.decode(data, cls, untyped_max=untyped_max, dialect_max=dialect_max, trusted=trusted)
 
     def encode(self, *, standard: bool = False) -> bytes:
         """JSON as fastjson writes it or, with `standard`, as everyone else reads it."""
