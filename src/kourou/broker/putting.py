@@ -87,16 +87,22 @@ class Puts:
             )
 
     def put(
-        self, messages: Sequence[NewMessage], properties: dict[str, str] | None, now_ms: int, *, together: bool = False
+        self,
+        messages: Sequence[NewMessage],
+        properties: dict[str, str] | None,
+        now_ms: int,
+        *,
+        together: bool = False,
+        size: int | None = None,
     ) -> list[Appended]:
-        """Append messages. Raises Refused with the reason.
+        """Append messages. Raises Refused with the reason. `together` and `size` are those of `Store.append`.
 
         `properties`, those of a single message, are written into it; a delay that they ask for is kept.
         """
         if properties is not None:
             messages = [self._with_properties(messages[0], properties)]
         try:
-            done = self._store.append(messages, now_ms, together=together)
+            done = self._store.append(messages, now_ms, together=together, size=size)
         except IllegalMessageError as error:
             self.failed += 1
             raise self.illegal(str(error)) from None
@@ -108,10 +114,19 @@ class Puts:
                 f"the broker's disk is full, messages are put to the slave, message store has been shut down, etc. "
                 f"{error}",
             ) from None
-        touched = self.touched
-        for message in messages:
-            touched.add((message.topic, message.queue_id))
+        if together:  # all for one queue
+            self.touched.add((messages[0].topic, messages[0].queue_id))
+        else:
+            self.touched.update([(message.topic, message.queue_id) for message in messages])
         return done
+
+    def size_of(self, message: NewMessage) -> int:
+        """How much room a message takes. Raises Refused with the reason."""
+        try:
+            return self._store.size_of(message)
+        except IllegalMessageError as error:
+            self.failed += 1
+            raise self.illegal(str(error)) from None
 
     def _with_properties(self, message: NewMessage, properties: dict[str, str]) -> NewMessage:
         """The message as it is stored: in the schedule topic, if it is delayed."""

@@ -27,6 +27,7 @@ from kourou.protocol.message import PhysicalOffset
 from kourou.protocol.properties import Property
 from kourou.store.appending import Appended
 from kourou.store.commit_log import NewMessage
+from kourou.turns import Slices, at_once
 
 ADVICE = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 DEAD_LETTER_QUEUES = 1
@@ -35,6 +36,12 @@ _SEND = int(RequestCode.SEND_MESSAGE)
 _BATCH = int(RequestCode.SEND_BATCH_MESSAGE)
 _MULTI_TAGS = int(SysFlag.MULTI_TAGS)
 _V3_4_9 = int(Version.V3_4_9)
+
+LONG_BATCH_BYTES = 64 * 1024
+"""Beyond it, a batch is read in slices."""
+
+BATCH_SLICE = 128
+"""Messages of a batch between two looks at the time."""
 
 
 class Send:
@@ -63,8 +70,8 @@ class Send:
         self._chance = chance
         self.answer_ext = {"MSG_REGION": settings.region, "TRACE_ON": str(settings.trace_on).lower()}
 
-    def send(self, asked: Asked) -> None:
-        """SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE."""
+    def send(self, asked: Asked) -> Slices[None] | None:
+        """SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE. A long batch is read in slices."""
         command = asked.command
         try:
             self.check_state(asked)
@@ -75,13 +82,27 @@ class Send:
             )
             topic = self.topic_for(header, asked)
             if command.code == _BATCH or header.batch:
-                answer, wait = self._store_batch(header, topic, asked)
+                storing = self._store_batch(header, topic, asked)
+                if len(command.body) > LONG_BATCH_BYTES:
+                    return self._finish(storing, asked)
+                answer, wait = at_once(storing)
             else:
                 answer, wait = self._store_one(header, topic, asked)
         except Refused as refused:
-            refused.ext = {**self.answer_ext, **(refused.ext or {})}
-            raise
+            raise self._with_answer_ext(refused) from None
         self._puts.answer(asked.peer, command, command.answer(ext=answer), asked.now_ms, wait=wait)
+        return None
+
+    def _finish(self, storing: Slices[tuple[dict[str, str], bool]], asked: Asked) -> Slices[None]:
+        try:
+            answer, wait = yield from storing
+        except Refused as refused:
+            raise self._with_answer_ext(refused) from None
+        self._puts.answer(asked.peer, asked.command, asked.command.answer(ext=answer), asked.now_ms, wait=wait)
+
+    def _with_answer_ext(self, refused: Refused) -> Refused:
+        refused.ext = {**self.answer_ext, **(refused.ext or {})}
+        return refused
 
     # ── Checks ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -238,46 +259,54 @@ class Send:
 
     def _store_batch(
         self, header: headers.SendMessageV2, topic: TopicConfig, asked: Asked
-    ) -> tuple[dict[str, str], bool]:
-        name = header.topic
+    ) -> Slices[tuple[dict[str, str], bool]]:
+        """Its messages are read in slices, and stored in one go: nothing else comes between them."""
+        name, settings = header.topic, self._settings
         queue_id = self.choose_queue(header.queue_id, topic)
         if len(name) > names.TOPIC_LENGTH_MAX:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"message topic length too long {len(name)}")
         if name.startswith(names.RETRY_PREFIX):
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {name}")
+        model = self.new_message(header, topic, queue_id, asked)
+        messages: list[NewMessage] = []
+        size = 0
         try:
-            count_max = self._settings.batch_messages_max
-            entries = _batch.decode_batch(asked.command.body, self._settings.max_body_size, count_max)
+            for entry in _batch.iterate_batch(asked.command.body, settings.max_body_size, settings.batch_messages_max):
+                message = NewMessage(
+                    name,
+                    queue_id,
+                    bytes(entry.body),
+                    bytes(entry.raw_properties),
+                    model.born_ms,
+                    model.born_host,
+                    entry.flag,
+                    model.sys_flag,
+                    model.reconsume_times,
+                )
+                messages.append(message)
+                size += self._puts.size_of(message)
+                if len(messages) % BATCH_SLICE == 0:
+                    yield size
+        except _batch.BatchCountError as error:
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"{error}, the limit (maxMessagesPerBatch)") from None
         except BodyError as error:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"the batch does not decode: {error}") from None
-        if not entries:
+        if not messages:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
-        if len(entries) > count_max:
-            raise Refused(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"the batch has more than {count_max} messages, the limit (maxMessagesPerBatch)",
-            )
-        model = self.new_message(header, topic, queue_id, asked)
-        messages = [
-            NewMessage(
-                name,
-                queue_id,
-                bytes(entry.body),
-                bytes(entry.raw_properties),
-                model.born_ms,
-                model.born_host,
-                entry.flag,
-                model.sys_flag,
-                model.reconsume_times,
-            )
-            for entry in entries
-        ]
+        self.topic_for(header, asked)  # it may have been removed meanwhile
         wait = "WAIT\x01false" not in (header.properties or "")
-        stored = self._puts.put(messages, None, asked.now_ms, together=True)
+        stored = self._puts.put(messages, None, asked.now_ms, together=True, size=size)
         self._stats.put(name, len(stored), sum(one.size for one in stored))
         answer = self.place(stored[0], queue_id, _properties.decode(header.properties or "").get(Property.UNIQUE_KEY))
-        host = self._store_host
-        answer["msgId"] = ",".join(encode_offset_id(host, PhysicalOffset(one.physical_offset)) for one in stored)
+        ids: list[str] = []
+        for at in range(0, len(stored), BATCH_SLICE):
+            ids += [
+                encode_offset_id(self._store_host, PhysicalOffset(one.physical_offset))
+                for one in stored[at : at + BATCH_SLICE]
+            ]
+            if at:
+                yield size
+        answer["msgId"] = ",".join(ids)
         return answer, wait
 
 

@@ -67,7 +67,7 @@ class BrokerSettings:
     store_replies: bool = True  # storeReplyMessageEnable
     waiting_sends_max: int = 10_000  # sendThreadPoolQueueCapacity: sends that wait for disk or replicas
     max_body_size: int = 4 * 1024 * 1024  # maxMessageSize
-    batch_messages_max: int = 4_000  # maxMessagesPerBatch, ours
+    batch_messages_max: int = 65_536  # maxMessagesPerBatch, ours
 
     # Pulling.
     long_polling: bool = True  # longPollingEnable

@@ -7,7 +7,7 @@ messages. Every message carries its own unique key; none is compressed or delaye
 """
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -58,24 +58,34 @@ def _encode_entry(message: Message) -> bytes:
     return b"".join((head, body, _PROPERTIES_SIZE.pack(len(raw)), raw))
 
 
+class BatchCountError(BodyError):
+    """A batch has more messages than may be."""
+
+
 def decode_batch(
     data: bytes | memoryview, limit: int = BODY_SIZE_MAX, count_max: int | None = None
 ) -> list[BatchEntry]:
     """The messages in a batch body, none in an empty one. Raises BodyError with the offset of what is wrong.
 
-    Of more than `count_max` messages, one more than these is read. Stricter than Java, which trusts the inner lengths:
-    they must stay inside, and add up to each entry's size.
+    Stricter than Java, which trusts the inner lengths: they must stay inside, and add up to each entry's size. More
+    than `count_max` messages are an error, too.
     """
+    return list(iterate_batch(data, limit, count_max))
+
+
+def iterate_batch(
+    data: bytes | memoryview, limit: int = BODY_SIZE_MAX, count_max: int | None = None
+) -> Iterator[BatchEntry]:
+    """The same, one after the other: a batch may have tens of thousands."""
     if len(data) > limit:
         raise BodyError(f"a batch of {len(data)} bytes is larger than {limit}")
-    entries: list[BatchEntry] = []
-    at = 0
-    while at < len(data) and (count_max is None or len(entries) <= count_max):
+    at = count = 0
+    while at < len(data):
+        if count_max is not None and count >= count_max:
+            raise BatchCountError(f"a batch of more than {count_max} messages")
         entry, at = _decode_entry(data, at)
-        entries.append(entry)
-        if count_max is not None and len(entries) > count_max:
-            raise BodyError(f"a batch of more than {count_max} messages")
-    return entries
+        count += 1
+        yield entry
 
 
 def _decode_entry(data: bytes | memoryview, at: int) -> tuple[BatchEntry, int]:

@@ -13,7 +13,7 @@ Java: DefaultMessageStore.
 import errno
 import logging
 import os
-from collections.abc import Callable, Container, Hashable, Iterable, Sequence
+from collections.abc import Callable, Container, Hashable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar, assert_never
@@ -277,8 +277,12 @@ class Store:
 
     # ── Writing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def append(self, messages: Sequence[NewMessage], now_ms: int, *, together: bool = False) -> list[Appended]:
+    def append(
+        self, messages: Sequence[NewMessage], now_ms: int, *, together: bool = False, size: int | None = None
+    ) -> list[Appended]:
         """Append messages, in order; `together`: into one segment. They are written, and neither safe nor visible.
+
+        `size` is the sum of `size_of` all of them, where that is known already.
 
         Raises IllegalMessageError for the first one that breaks a limit; DiskFullError, DiskFailedError. With
         `together` nothing is appended then, otherwise those before it are.
@@ -287,16 +291,14 @@ class Store:
             raise DiskFullError(self._cleaner.refusal)
         self.log.now_ms = now_ms
         if together:
-            self._make_room(messages)
+            self.log.make_room(sum(map(self.size_of, messages)) if size is None else size)
         return self._appender.append(messages, max(self.clock.stamp(now_ms), self.log.stored_ms))
 
-    def _make_room(self, messages: Iterable[NewMessage]) -> None:
-        size = 0
-        for message in messages:
-            topic = message.topic.encode()
-            self.log.check(message, topic)
-            size += self.log.size_of(message, topic, message.properties) + RECORD_CRC_SIZE + 1
-        self.log.make_room(size)
+    def size_of(self, message: NewMessage) -> int:
+        """How much room a message takes at most. Raises IllegalMessageError if it breaks a limit."""
+        topic = message.topic.encode()
+        self.log.check(message, topic)
+        return self.log.size_of(message, topic, message.properties) + RECORD_CRC_SIZE + 1
 
     def dispatch(self) -> None:
         """Make what was appended visible to readers: all of it, or what is safe under SYNC_FLUSH and on a failing disk.
