@@ -15,7 +15,7 @@ from kourou.turns import Slices
 
 log = logging.getLogger(__name__)
 
-LOCKS_IN_SLICE = 1000
+LOCKS_IN_SLICE = 500
 """Locks that are looked at before others have their turn."""
 
 
@@ -75,9 +75,9 @@ class QueueLocks:
     def forget_expired(self, now_ms: int) -> Slices[None]:
         """Locks that no longer count go, so that groups that are gone leave nothing."""
         for group in list(self._groups):
-            for number, (queue, (_, since_ms)) in enumerate(list(self._groups.get(group, {}).items()), 1):
+            for number, queue in enumerate(list(self._groups.get(group, ())), 1):
                 locks = self._groups.get(group, {})
-                if now_ms - since_ms > self._lifetime_ms and locks.get(queue, ("", now_ms))[1] == since_ms:
+                if now_ms - locks.get(queue, ("", now_ms))[1] > self._lifetime_ms:
                     del locks[queue]
                     self._count -= 1
                 if number % LOCKS_IN_SLICE == 0:
