@@ -6,10 +6,10 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from tests.waiting import wait_equal, wait_for
 
 from .clients import Kind
 from .conftest import ON_KOUROU, scene_id
-from .processes import wait_for
 from .scenarios import PATIENCE_S, ClientError, Driver, Found, Scene, bodies, properties
 
 pytestmark = pytest.mark.interop
@@ -191,8 +191,8 @@ def test_dead_letters(scene: Scene) -> None:
         except ClientError:  # nobody knows the topic yet
             return None
 
-    wait_for("the topic of dead letters", lambda: scene.has_route(letters), 30)
-    dead = scene.received(wait_for("a reader of dead letters", read, 30), 2)
+    scene.wait_for_route(letters)
+    dead = scene.received(wait_for("a reader of dead letters", read, PATIENCE_S), 2)
     assert sorted(bodies(dead)) == ["hopeless-0", "made-0"]
     (hopeless,) = [one for one in dead if one["body"] == "hopeless-0"]
     assert (hopeless["keys"].strip(), hopeless["property.RETRY_TOPIC"]) == ("k", topic)
@@ -224,6 +224,7 @@ def test_pull_consumer(scene: Scene) -> None:
     (made,) = scene.send(topic, "5", how="queue", queue=2, tag="a")
     queue: dict[str, Any] = {"topic": topic, "group": group, "queue": 2, "broker": made["broker"]}
     begin = int(made["offset"]) - 5
+    scene.wait_for_end(topic, 2, begin + 6)
     head, *found = scene.ask("pull", **queue, offset=begin, count=4)
     assert (head["status"], head["next"], head["max"]) == ("FOUND", str(begin + 4), str(begin + 6))
     assert bodies(found) == ["0-0", "1-0", "2-0", "3-0"]
@@ -242,7 +243,7 @@ def test_pull_consumer(scene: Scene) -> None:
     (kept,) = scene.ask("kept", **queue)
     assert kept == {"offset": "0"}
     scene.ask("keep", **queue, offset=begin + 3)  # without an answer: it may be overtaken by what is asked next
-    wait_for("the offset", lambda: scene.ask("kept", **queue) == [{"offset": str(begin + 3)}], PATIENCE_S)
+    wait_equal(lambda: scene.ask("kept", **queue), [{"offset": str(begin + 3)}], PATIENCE_S)
 
 
 def test_lite_pull_consumer(scene: Scene) -> None:
@@ -256,9 +257,9 @@ def test_lite_pull_consumer(scene: Scene) -> None:
         return
     (committed,) = scene.driver.ask("commit", name=name, topic=topic, queue=1)
     scene.close(name)
-    (kept,) = scene.ask("kept", topic=topic, group=group, queue=1)
-    assert committed == kept
+    kept = committed
     assert int(kept["offset"]) >= 1
+    wait_equal(lambda: scene.ask("kept", topic=topic, group=group, queue=1), [kept], PATIENCE_S)
 
     # Whoever comes back goes on; and may go elsewhere.
     scene.send(topic, "later", how="queue", queue=1)

@@ -15,6 +15,7 @@ import lz4.frame
 import pytest
 import zstandard
 from tests.unit.client.hostile import BROKER, Hostile, pulled, record
+from tests.waiting import eventually
 
 from kourou.client import Client, ClientSettings, KourouError, NotANameServerError, ProducerSettings, connect
 from kourou.client.rebalancing import MEMBERS_MAX
@@ -53,13 +54,6 @@ def memory_below(limit: int) -> Iterator[None]:
     finally:
         tracemalloc.stop()
     assert peak < limit, f"{peak / MIB:.0f} MiB"
-
-
-async def eventually(look: Callable[[], bool], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not look():
-        assert time.monotonic() < deadline, "did not happen in time"
-        await asyncio.sleep(0.01)
 
 
 def say(server: Hostile, code: int, answer: Callable[[Command], Command]) -> None:
