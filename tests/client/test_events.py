@@ -11,7 +11,7 @@ from kourou.client import Client, Connected, ConnectionEvent, Delivery, Disconne
 from kourou.client.events import EVENTS_MAX, Announcer
 
 from .conftest import PATIENT, World
-from .steps import make_topic
+from .steps import make_topic, until_stored
 from .test_faults import Wire, through
 
 
@@ -111,6 +111,7 @@ async def test_what_is_settled_when_a_queue_goes_counts(mq: Client, name: str) -
 async def test_seeking_when_a_queue_comes(mq: Client, name: str) -> None:
     await make_topic(mq, name, queues=1)
     await mq.send_many(name, [b"0", b"1", b"2"], ordering_key="k")
+    await until_stored(mq, name, 3)
 
     async def on_assigned(queues: list[MessageQueue]) -> None:
         await consumer.reset(dict.fromkeys(queues, 2))

@@ -134,19 +134,23 @@ async def test_several_loops_own_a_consumer_together(mq: Client, name: str) -> N
     await mq.send_many(name, [b"%d" % number for number in range(20)])
     consumer = mq.consume(name, group=name, start="first")
     seen: list[bytes] = []
+    looked, at_once = asyncio.Event(), asyncio.Event()
+    at_once.set()
 
-    async def work(count: int) -> None:
+    async def work(count: int, may_end: asyncio.Event) -> None:
         async for message in consumer:
             await message.ack()
             seen.append(message.body)
             count -= 1
             if not count:
+                await may_end.wait()
                 break
 
     async with asyncio.timeout(60):
-        first, second = asyncio.create_task(work(5)), asyncio.create_task(work(15))
+        first, second = asyncio.create_task(work(5, at_once)), asyncio.create_task(work(15, looked))
         await first
         assert consumer.is_running
+        looked.set()
         await second
     assert len(set(seen)) == 20
     await eventually(lambda: not consumer.is_running)

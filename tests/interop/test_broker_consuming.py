@@ -16,6 +16,8 @@ pytestmark = pytest.mark.interop
 
 QUEUES = range(4)
 
+TRIES = 5
+
 
 # ── Which messages ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -200,18 +202,26 @@ def test_dead_letters(scene: Scene) -> None:
 
 
 def test_delay_levels(scene: Scene) -> None:
+    """Never early, and soon. A machine that is busy with other things may need more than one try."""
     topic = scene.new_topic("delayed", queues=())
     name = scene.consume(topic, scene.name("group"))
     assert bodies(scene.received(name, 1)) == ["made-0"]
-    scene.send(topic, "two", delay=2)
-    scene.send(topic, "one", delay=1)
-    scene.send(topic, "now")
-    received = scene.received(name, 3)
-    assert bodies(received) == ["now-0", "one-0", "two-0"]
-    for one, level in zip(received[1:], (1000, 2000), strict=True):
-        late = int(one["arrived"]) - int(one["born"]) - level
-        assert -5 <= late < 1500, f"{late} ms late"
-        assert one["topic"] == topic
+    for _ in range(TRIES):
+        scene.send(topic, "two", delay=2)
+        scene.send(topic, "one", delay=1)
+        scene.send(topic, "now")
+        received = scene.received(name, 3)
+        by_body = {one["body"]: one for one in received}
+        assert by_body.keys() == {"now-0", "one-0", "two-0"}
+        assert {one["topic"] for one in received} == {topic}
+        late = [
+            int(by_body[body]["arrived"]) - int(by_body[body]["born"]) - level
+            for body, level in (("one-0", 1000), ("two-0", 2000))
+        ]
+        assert min(late) >= -5, f"{late} ms late"
+        if bodies(received) == ["now-0", "one-0", "two-0"] and max(late) < 1500:
+            return
+    raise AssertionError(f"{late} ms late, as {bodies(received)}")
 
 
 # ── By asking ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -295,7 +305,7 @@ def test_an_idle_consumer_gets_messages_at_once(scene: Scene) -> None:
     assert bodies(scene.received(name, 1)) == ["made-0"]
     scene.ask("delays", name=name, topic=topic, prefix="warm", count=300)
     best = 1_000_000
-    for _ in range(5):
+    for _ in range(TRIES):
         took = sorted(int(one["us"]) for one in scene.ask("delays", name=name, topic=topic, prefix="soon", count=200))
         best = min(best, took[len(took) * 99 // 100])
         if best <= 20_000:
