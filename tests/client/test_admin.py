@@ -1,15 +1,17 @@
 """What mqadmin does, by method."""
 
 import time
+from dataclasses import replace
 
 import pytest
 from tests.waiting import answered, becomes, eventually
 
-from kourou.client import Client, Delivery, NoBrokerError, NoRouteError
+from kourou.client import Client, Delivery, NoBrokerError, NoRouteError, connect
+from kourou.client.admin.asking import Asking
 from kourou.protocol.bodies import SubscriptionGroupConfig
 from kourou.protocol.errors import ConsumerNotOnlineError, RefusedError
 
-from .conftest import World
+from .conftest import PATIENT, World
 from .steps import make_topic, route_of, until_caught_up, until_stored
 
 
@@ -169,3 +171,9 @@ async def test_ordered_topics(mq: Client, name: str) -> None:
     assert await topics.order(name) == "broker-a:2"
     await topics.remove_order(name)
     assert await topics.order(name) is None
+
+
+@pytest.mark.parametrize(("given", "expected"), [(1.0, 5.0), (20.0, 20.0)])
+async def test_requests_of_an_admin_wait_as_long_as_others(kourou_world: World, given: float, expected: float) -> None:
+    async with connect(kourou_world.namesrv, settings=replace(PATIENT, request_timeout=given)) as mq:
+        assert Asking(mq.session).timeout == expected
