@@ -21,7 +21,7 @@ from kourou.client import Client, ClientSettings, KourouError, NotANameServerErr
 from kourou.client.rebalancing import MEMBERS_MAX
 from kourou.client.session import QUESTIONS_MAX
 from kourou.protocol.bodies import BrokerData, QueueData, TopicRouteData
-from kourou.protocol.codes import RequestCode, ResponseCode, SysFlag
+from kourou.protocol.codes import PullSysFlag, RequestCode, ResponseCode, SysFlag
 from kourou.protocol.command import Command
 from kourou.protocol.errors import BodyError, HeaderError
 from kourou.protocol.message import MessageQueue
@@ -219,6 +219,30 @@ async def test_an_offset_that_goes_backwards_repeats_nothing(server: Hostile, mq
             message.ack()
     assert seen == list(range(10))
     assert server.count(RequestCode.PULL_MESSAGE) < 10
+
+
+async def test_a_pull_tells_no_offset_that_a_later_one_may_overtake(server: Hostile, mq: Client) -> None:
+    """A broker may take note of it after an offset that was stored later, and the group goes back."""
+    told: list[tuple[int, int]] = []  # where a pull begins, and the offset that it tells
+
+    def answer(command: Command) -> Command:
+        ext = command.ext or {}
+        offset = int(ext["queueOffset"])
+        if int(ext["sysFlag"]) & PullSysFlag.COMMIT_OFFSET:
+            told.append((offset, int(ext["commitOffset"])))
+        if offset < 3:
+            return pulled(command, record(offset), offset + 1)
+        return pulled(command, b"", offset, ResponseCode.PULL_NOT_FOUND)
+
+    say(server, RequestCode.PULL_MESSAGE, answer)
+    async with mq.consume("t", group="g", start="first", pull_interval=0.01) as consumer:
+        for _ in range(2):
+            (await anext(consumer)).ack()
+            least = server.count(RequestCode.PULL_MESSAGE) + 5
+            await eventually(lambda least=least: server.count(RequestCode.PULL_MESSAGE) > least)  # type: ignore[misc]
+        assert [pair for pair in told if pair[0] != pair[1]] == []
+        (await anext(consumer)).ack()
+        await eventually(lambda: (3, 3) in told)
 
 
 async def test_an_offset_that_is_moved_backwards_again_and_again_is_followed_slowly(
