@@ -8,8 +8,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.interop.processes import GaveUpError
 from tests.interop.toolchain import MissingToolError
+from tests.waiting import GaveUpError
 
 from benchmarks import broker, client, codec, nameserver, records, recovery, report, spark, store
 from benchmarks.load import RefusedError

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.interop.processes import GaveUpError
+from tests.waiting import GaveUpError
 
 from benchmarks.report import ROOT, Bar, Result, middle, table
 from benchmarks.servers import start_kourou_broker

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.interop.processes import wait_for
 from tests.interop.servers import ApacheBroker, ApacheNameServer
 from tests.interop.toolchain import prepare
 from tests.interop.worlds import needed
@@ -69,17 +68,8 @@ def apache(home: Path, settings: Mapping[str, object]) -> Iterator[World]:
             at_end.callback(name_server.kill)
             broker = ApacheBroker(home / "broker", "broker-a", name_server.address, settings)
             at_end.callback(broker.kill)
-            broker.wait_ready()
-            wait_for("the registration of the broker", lambda: _is_registered(name_server.address), 60)
+            broker.wait_registered(name_server.address)
         yield World("apache", name_server.address, broker.address)
-
-
-def _is_registered(namesrv: str) -> bool:
-    async def look() -> bool:
-        async with connect(namesrv) as mq:
-            return bool((await mq.admin.brokers.cluster()).broker_addr_table)
-
-    return asyncio.run(look())
 
 
 @pytest.fixture(scope="session")
@@ -115,7 +105,7 @@ Collect = Callable[..., Awaitable[list[Delivery]]]
 def collect(mq: Client) -> Collect:
     """Consumes `count` messages of a topic from its first, as a group of the test's own, and acks them."""
 
-    async def collect(topic: str, count: int, *, seconds: float = 30, **options: object) -> list[Delivery]:
+    async def collect(topic: str, count: int, *, seconds: float = 60, **options: object) -> list[Delivery]:
         found: list[Delivery] = []
         group = str(options.pop("group", f"{topic}-collect"))
         async with mq.consume(topic, group=group, **{"start": "first", **options}) as consumer:  # type: ignore[arg-type]

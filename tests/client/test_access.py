@@ -9,6 +9,7 @@ from kourou.client import Credentials, connect
 from kourou.protocol.errors import NoPermissionError
 
 from .conftest import PATIENT, apache
+from .steps import make_topic
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
@@ -33,7 +34,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 async def test_who_signs_is_served(guarded: str, name: str) -> None:
     async with connect(guarded, settings=replace(PATIENT, credentials=ME)) as mq:
-        await mq.admin.topics.create(name, queues=1)
+        await make_topic(mq, name, queues=1)
         sent = await mq.send(name, b"mine", tag="paid", keys=["k"])
         await mq.send_batch(name, [b"a", b"b"])
         async with mq.consume(name, group=name, start="first") as consumer:

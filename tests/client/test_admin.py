@@ -1,34 +1,46 @@
 """What mqadmin does, by method."""
 
 import time
+from dataclasses import replace
 
 import pytest
+from tests.waiting import answered, becomes, eventually
 
-from kourou.client import Client, Delivery, NoBrokerError, NoRouteError
+from kourou.client import Client, Delivery, NoBrokerError, NoRouteError, connect
+from kourou.client.admin.asking import Asking
 from kourou.protocol.bodies import SubscriptionGroupConfig
 from kourou.protocol.errors import ConsumerNotOnlineError, RefusedError
 
-from .conftest import World
-from .test_consuming import answered, eventually, until_caught_up
+from .conftest import PATIENT, World
+from .steps import make_topic, route_of, until_caught_up, until_stored
 
 
 async def test_the_life_of_a_topic(mq: Client, world: World, name: str) -> None:
     topics = mq.admin.topics
+
+    async def queues() -> list[tuple[int, int, int]]:
+        route = await route_of(mq, name)
+        datas = route.queue_datas if route is not None else []
+        return [(queue.read_queue_nums, queue.write_queue_nums, queue.perm) for queue in datas]
+
+    async def ends() -> list[int]:
+        return [offset.max_offset for offset in (await topics.stats(name)).values()]
+
     await topics.create(name, queues=3)
+    await becomes(queues, [(3, 3, 6)])
     assert name in await topics.list()
-    route = await topics.route(name)
-    assert [(queue.read_queue_nums, queue.write_queue_nums, queue.perm) for queue in route.queue_datas] == [(3, 3, 6)]
     assert len(await topics.clusters(name)) == 1
     config = await topics.config(name, world.broker)
     assert (config.topic_name, config.write_queue_nums) == (name, 3)
     assert name in (await topics.all_configs(world.broker)).topic_config_table
     await mq.send_many(name, [b"x"] * 6)
-    assert [offset.max_offset for offset in (await topics.stats(name)).values()] == [2, 2, 2]
+    await becomes(ends, [2, 2, 2])
     await topics.set_perm(name, 4)
-    assert (await topics.route(name)).queue_datas[0].perm == 4
+    await becomes(queues, [(3, 3, 4)])
     with pytest.raises((NoRouteError, RefusedError)):
-        await mq.send(name, b"x", timeout=1)
+        await mq.send(name, b"x")
     await topics.delete(name)
+    await becomes(queues, [])
     with pytest.raises(NoRouteError):
         await topics.route(name)
 
@@ -49,7 +61,7 @@ async def test_the_life_of_a_group(mq: Client, world: World, name: str) -> None:
 
 async def test_groups_at_work(mq: Client, name: str) -> None:
     groups = mq.admin.groups
-    await mq.admin.topics.create(name, queues=2)
+    await make_topic(mq, name, queues=2)
     first = await mq.send(name, b"x")
     with pytest.raises(ConsumerNotOnlineError):
         await groups.connections(name)
@@ -80,22 +92,27 @@ async def test_groups_at_work(mq: Client, name: str) -> None:
 
 async def test_moving_a_group_that_is_not_running(mq: Client, name: str) -> None:
     groups = mq.admin.groups
-    await mq.admin.topics.create(name, queues=1)
+    await make_topic(mq, name, queues=1)
     await mq.send_many(name, [b"x"] * 5)
     async with mq.consume(name, group=name, start="first") as consumer:
         for _ in range(5):
             (await anext(consumer)).ack()
     await until_caught_up(mq, name, name)
+
+    async def lag() -> int:
+        return (await groups.progress(name, name)).lag
+
     await groups.reset_to_time(name, name, 0)
-    assert (await groups.progress(name, name)).lag == 5
+    await becomes(lag, 5)
     await groups.skip_accumulated(name, name)
-    assert (await groups.progress(name, name)).lag == 0
+    await becomes(lag, 0)
 
 
 async def test_offsets_set_by_hand(mq: Client, name: str) -> None:
-    await mq.admin.topics.create(name, queues=1)
+    await make_topic(mq, name, queues=1)
     await mq.admin.groups.create(name)
     await mq.send_many(name, [b"x"] * 5)
+    await until_stored(mq, name, 5)
     (queue,) = await mq.producer().queues(name)
     await mq.admin.groups.set_offset(name, queue, 2)
     assert await mq.pull(group=name).committed(queue) == 2
@@ -104,7 +121,7 @@ async def test_offsets_set_by_hand(mq: Client, name: str) -> None:
 async def test_finding_messages(mq: Client, world: World, name: str) -> None:
     messages = mq.admin.messages
     begun = time.time() - 1
-    await mq.admin.topics.create(name, queues=2)
+    await make_topic(mq, name, queues=2)
     sent = [await mq.send(name, b"%d" % number, keys=["all", f"k{number}"]) for number in range(6)]
 
     last = await answered(lambda: messages.by_key(name, "k5"))  # the index is written a little later
@@ -154,3 +171,9 @@ async def test_ordered_topics(mq: Client, name: str) -> None:
     assert await topics.order(name) == "broker-a:2"
     await topics.remove_order(name)
     assert await topics.order(name) is None
+
+
+@pytest.mark.parametrize(("given", "expected"), [(1.0, 5.0), (20.0, 20.0)])
+async def test_requests_of_an_admin_wait_as_long_as_others(kourou_world: World, given: float, expected: float) -> None:
+    async with connect(kourou_world.namesrv, settings=replace(PATIENT, request_timeout=given)) as mq:
+        assert Asking(mq.session).timeout == expected

@@ -3,12 +3,12 @@
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
+from tests.waiting import becomes, eventually
 
 from kourou.client import (
     AveragelyByCircle,
@@ -24,34 +24,7 @@ from kourou.client import (
 )
 
 from .conftest import PATIENT, Collect, World
-
-T = TypeVar("T")
-
-
-async def eventually(look: Callable[[], bool], seconds: float = 20) -> None:
-    """Until `look()` is true."""
-    deadline = time.monotonic() + seconds
-    while not look():
-        assert time.monotonic() < deadline, "did not happen in time"
-        await asyncio.sleep(0.02)
-
-
-async def answered(ask: Callable[[], Awaitable[T]], seconds: float = 20) -> T:
-    """What `ask()` gives, once it gives something."""
-    deadline = time.monotonic() + seconds
-    while not (answer := await ask()):
-        assert time.monotonic() < deadline, "no answer in time"
-        await asyncio.sleep(0.05)
-    return answer
-
-
-async def until_caught_up(mq: Client, group: str, topic: str) -> None:
-    """Offsets are stored without an answer: the broker may hear of them a little later."""
-
-    async def is_caught_up() -> bool:
-        return not (await mq.admin.groups.progress(group, topic)).lag
-
-    assert await answered(is_caught_up)
+from .steps import make_topic, until_caught_up, until_stored
 
 
 async def test_iterating_and_processing(mq: Client, name: str) -> None:
@@ -73,7 +46,7 @@ async def test_a_group_goes_on_where_it_was(mq: Client, name: str, collect: Coll
 
 
 async def test_unsettled_messages_come_again(mq: Client, name: str, collect: Collect) -> None:
-    await mq.admin.topics.create(name, queues=1)
+    await make_topic(mq, name, queues=1)
     await mq.send_many(name, [b"0", b"1", b"2", b"3"], ordering_key="k")
     async with mq.consume(name, group=f"{name}-collect", start="first") as consumer:
         taken = [await anext(consumer) for _ in range(4)]
@@ -91,7 +64,7 @@ async def test_tags(mq: Client, name: str, collect: Collect) -> None:
 
 
 async def test_tags_with_the_same_hash_are_told_apart(mq: Client, name: str, collect: Collect) -> None:
-    await mq.admin.topics.create(name, queues=1)  # else the stranger's queue may not be pulled in time
+    await make_topic(mq, name, queues=1)  # else the stranger's queue may not be pulled in time
     await mq.send(name, b"stranger", tag="BB")
     await mq.send(name, b"wanted", tag="Aa")
     (got,) = await collect(name, 1, tags="Aa")
@@ -113,7 +86,7 @@ async def test_sql(mq: Client, world: World, name: str, collect: Collect) -> Non
 async def test_an_exception_means_retry(mq: Client, name: str) -> None:
     await mq.send(name, b"x", properties={"mine": "1"})
     times = []
-    async with mq.consume(name, group=name, start="first") as consumer, asyncio.timeout(40):
+    async with mq.consume(name, group=name, start="first") as consumer, asyncio.timeout(60):
         async for message in consumer:
             async with message.process():
                 times.append((message.reconsume_times, message.topic, message.properties["mine"]))
@@ -135,7 +108,7 @@ async def test_too_many_failures_end_as_a_dead_letter(mq: Client, name: str) -> 
     async with await mq.listen(name, listener, group=name, start="first", retries=1):
         await eventually(lambda: len(calls) == 2, 40)
         async with mq.consume(f"%DLQ%{name}", group=f"{name}-dlq", start="first") as consumer:
-            letter = await consumer.next(40)
+            letter = await consumer.next(60)
     assert letter is not None
     letter.ack()
     assert letter.body == b"poison"
@@ -144,7 +117,7 @@ async def test_too_many_failures_end_as_a_dead_letter(mq: Client, name: str) -> 
 
 async def test_a_dead_letter_at_once(mq: Client, name: str) -> None:
     await mq.send(name, b"poison")
-    async with mq.consume(name, group=name, start="first") as consumer, asyncio.timeout(30):
+    async with mq.consume(name, group=name, start="first") as consumer, asyncio.timeout(60):
         async with (await anext(consumer)).process():
             raise DeadLetter
         async with mq.consume(f"%DLQ%{name}", group=f"{name}-dlq", start="first") as letters:
@@ -187,8 +160,9 @@ async def test_a_listener_that_blocks_runs_in_a_thread(mq: Client, name: str) ->
 
 
 async def test_batches_for_listeners(mq: Client, name: str) -> None:
-    await mq.admin.topics.create(name, queues=1)
+    await make_topic(mq, name, queues=1)
     await mq.send_many(name, [b"%d" % number for number in range(20)])
+    await until_stored(mq, name, 20)  # or the first batch may be the first message alone
     batches: list[list[bytes]] = []
 
     async def listener(messages: list[Delivery]) -> None:
@@ -201,7 +175,7 @@ async def test_batches_for_listeners(mq: Client, name: str) -> None:
 
 
 async def test_order_holds_and_failures_wait(mq: Client, name: str) -> None:
-    await mq.admin.topics.create(name, queues=2)
+    await make_topic(mq, name, queues=2)
     for key in ("x", "y", "z"):
         await mq.send_many(name, [f"{key}{n}".encode() for n in range(20)], ordering_key=key)
     seen: list[str] = []
@@ -222,20 +196,20 @@ async def test_order_holds_and_failures_wait(mq: Client, name: str) -> None:
 
 
 async def test_orderly_iteration_hands_out_one_at_a_time(mq: Client, name: str) -> None:
-    await mq.admin.topics.create(name, queues=1)
+    await make_topic(mq, name, queues=1)
     await mq.send_many(name, [b"0", b"1", b"2"], ordering_key="k")
     async with mq.consume(name, group=name, orderly=True, start="first") as consumer:
-        first = await consumer.next(20)
+        first = await consumer.next(30)
         assert first is not None and first.body == b"0"
         assert await consumer.next(0.5) is None
         first.ack()
-        second = await consumer.next(5)
+        second = await consumer.next(30)
         assert second is not None and second.body == b"1"
         second.ack()
 
 
 async def test_two_members_share_the_queues(world: World, mq: Client, name: str) -> None:
-    await mq.admin.topics.create(name, queues=4)
+    await make_topic(mq, name, queues=4)
     async with connect(world.namesrv, settings=PATIENT) as other, mq.consume(name, group=name, start="first") as one:
         assert len(one.assignment) == 4
         async with other.consume(name, group=name, start="first") as two:
@@ -245,7 +219,7 @@ async def test_two_members_share_the_queues(world: World, mq: Client, name: str)
 
 
 async def test_settling_after_a_queue_moved_is_no_error(world: World, mq: Client, name: str) -> None:
-    await mq.admin.topics.create(name, queues=2)
+    await make_topic(mq, name, queues=2)
     await mq.send_many(name, [b"x"] * 10)
     async with connect(world.namesrv, settings=PATIENT) as other, mq.consume(name, group=name, start="first") as one:
         taken = [await anext(one) for _ in range(10)]
@@ -255,13 +229,13 @@ async def test_settling_after_a_queue_moved_is_no_error(world: World, mq: Client
                 message.ack()
             await one.commit()
             moved = [message for message in taken if message.queue not in one.assignment]
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 again = [await anext(two) for _ in range(len(moved))]
             assert {message.offset_id for message in again} == {message.offset_id for message in moved}
 
 
 async def test_another_strategy(mq: Client, name: str) -> None:
-    await mq.admin.topics.create(name, queues=3)
+    await make_topic(mq, name, queues=3)
     async with mq.consume(name, group=name, strategy=AveragelyByCircle()) as consumer:
         assert len(consumer.assignment) == 3
 
@@ -276,22 +250,23 @@ async def test_broadcasting_gives_everyone_everything(world: World, name: str, t
         for client in (one, two):
             async with client.consume(name, **options) as consumer:  # type: ignore[arg-type]
                 for _ in range(8):
-                    message = await consumer.next(20)
+                    message = await consumer.next(30)
                     assert message is not None
                     message.ack()
         assert len(list(tmp_path.glob("*/*/offsets.json"))) == 2
         await one.send(name, b"new")
         async with one.consume(name, **options) as consumer:  # type: ignore[arg-type]
-            message = await consumer.next(20)
+            message = await consumer.next(30)
             assert message is not None and message.body == b"new"
 
 
 async def test_a_new_group_may_begin_at_the_end_or_at_a_time(mq: Client, name: str, collect: Collect) -> None:
-    await mq.admin.topics.create(name, queues=1)
+    await make_topic(mq, name, queues=1)
     await mq.send(name, b"old")
     middle = time.time() + 0.05
     await eventually(lambda: time.time() > middle + 0.05)
     await mq.send(name, b"new")
+    await until_stored(mq, name, 2)  # or the time is looked for in an empty queue
     (got,) = await collect(name, 1, start="timestamp", start_at=middle)
     assert got.body == b"new"
     when = datetime.fromtimestamp(middle, UTC)
@@ -315,7 +290,7 @@ async def test_an_option_that_there_is_not(mq: Client, name: str) -> None:
 
 
 async def test_a_reset_brings_messages_again(mq: Client, name: str) -> None:
-    await mq.admin.topics.create(name, queues=2)
+    await make_topic(mq, name, queues=2)
     await mq.send_many(name, [b"x"] * 10)
     seen = []
 
@@ -325,15 +300,16 @@ async def test_a_reset_brings_messages_again(mq: Client, name: str) -> None:
     async with await mq.listen(name, listener, group=name, start="first", long_poll=1.0) as listening:
         await eventually(lambda: len(seen) == 10)
         await listening.consumer.commit()
+        await until_caught_up(mq, name, name)
         await mq.admin.groups.reset_to_time(name, name, 0)
-        await eventually(lambda: len(seen) == 20, 30)
+        await eventually(lambda: len(seen) == 20, 60)
         assert sorted(seen[:10]) == sorted(seen[10:])
         await listening.consumer.reset(dict.fromkeys(listening.consumer.assignment, 0))
         await eventually(lambda: len(seen) == 30)
 
 
 async def test_one_consumer_of_a_group_for_each_client(mq: Client, name: str) -> None:
-    await mq.admin.topics.create(name)
+    await make_topic(mq, name)
     async with mq.consume(name, group=name):
         with pytest.raises(GroupInUseError, match="already"):
             await mq.consume(name, group=name).start()
@@ -341,7 +317,7 @@ async def test_one_consumer_of_a_group_for_each_client(mq: Client, name: str) ->
 
 async def test_a_topic_that_comes_later(mq: Client, name: str) -> None:
     async with mq.consume(name, group=name, start="first") as consumer:
-        await mq.admin.topics.create(name)
+        await make_topic(mq, name)
         await mq.send(name, b"x")
         message = await consumer.next(30)
     assert message is not None
@@ -350,12 +326,12 @@ async def test_a_topic_that_comes_later(mq: Client, name: str) -> None:
 async def test_one_more_topic(mq: Client, name: str) -> None:
     other = f"{name}-other"
     for topic in (name, other):
-        await mq.admin.topics.create(topic)
+        await make_topic(mq, topic)
         await mq.send(topic, topic.encode())
     async with mq.consume(name, group=name, start="first") as consumer:
-        first = await consumer.next(20)
+        first = await consumer.next(30)
         await consumer.subscribe(other)
-        second = await consumer.next(20)
+        second = await consumer.next(30)
         assert first is not None and second is not None
         assert {first.topic, second.topic} == {name, other}
         await consumer.unsubscribe(other)
@@ -363,21 +339,23 @@ async def test_one_more_topic(mq: Client, name: str) -> None:
 
 
 async def test_pausing(mq: Client, name: str) -> None:
-    await mq.admin.topics.create(name, queues=1)
+    await make_topic(mq, name, queues=1)
     async with mq.consume(name, group=name, start="first") as consumer:
         consumer.pause()
         await mq.send(name, b"on its way")  # a pull that waits at the broker is answered all the same
+        await until_stored(mq, name, 1)
         await consumer.next(5)
         await mq.send(name, b"x")
+        await until_stored(mq, name, 2)
         assert await consumer.next(1) is None
         consumer.resume()
-        assert await consumer.next(10) is not None
+        assert await consumer.next(30) is not None
 
 
 async def test_too_much_held_pauses_pulling(mq: Client, name: str) -> None:
-    await mq.admin.topics.create(name, queues=1)
+    await make_topic(mq, name, queues=1)
     await mq.send_many(name, [b"x"] * 300)
-    async with mq.consume(name, group=name, start="first", queue_messages=50) as consumer, asyncio.timeout(30):
+    async with mq.consume(name, group=name, start="first", queue_messages=50) as consumer, asyncio.timeout(60):
         held = consumer.queues[MessageQueue(name, consumer.assignment[0].broker_name, 0)].held
         await eventually(lambda: held.count > 50)
         for _ in range(300):
@@ -389,7 +367,7 @@ async def test_too_much_held_pauses_pulling(mq: Client, name: str) -> None:
 async def test_a_message_that_takes_too_long_is_given_back(mq: Client, name: str) -> None:
     await mq.send(name, b"slow")
     async with mq.consume(name, group=name, start="first", consume_timeout=0.5) as consumer:
-        message = await consumer.next(20)
+        message = await consumer.next(30)
         assert message is not None
         await eventually(lambda: all(not assigned.held.count for assigned in consumer.queues.values()))
         assert message.settled
@@ -398,7 +376,7 @@ async def test_a_message_that_takes_too_long_is_given_back(mq: Client, name: str
 
 
 async def test_requests_and_replies(world: World, mq: Client, name: str) -> None:
-    await mq.admin.topics.create(name)
+    await make_topic(mq, name)
 
     async def listener(message: Delivery) -> None:
         await other.reply(message, b"re: " + message.body)
@@ -418,10 +396,15 @@ async def test_namespaces_keep_names_apart(world: World, name: str) -> None:
     ):
         await one.send(name, b"x")
         async with one.consume(name, group=name, start="first") as consumer:
-            message = await consumer.next(20)
+            message = await consumer.next(30)
         assert message is not None and message.topic == name
-        assert f"ns1%{name}" in await plain.admin.topics.list()
-        await plain.send(f"ns1%{name}", Message(body=b"y"))
-        async with one.consume(name, group=name, start="first") as consumer, asyncio.timeout(20):
+        wrapped = f"ns1%{name}"
+        await becomes(lambda: _lists(plain, wrapped), True)
+        await plain.send(wrapped, Message(body=b"y"))
+        async with one.consume(name, group=name, start="first") as consumer, asyncio.timeout(60):
             bodies = {(await anext(consumer)).body, (await anext(consumer)).body}
         assert bodies == {b"x", b"y"}
+
+
+async def _lists(mq: Client, topic: str) -> bool:
+    return topic in await mq.admin.topics.list()

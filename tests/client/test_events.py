@@ -4,13 +4,14 @@ import asyncio
 import threading
 
 import pytest
+from tests.waiting import eventually
 
 import kourou.sync
 from kourou.client import Client, Connected, ConnectionEvent, Delivery, Disconnected, MessageQueue, connect
 from kourou.client.events import EVENTS_MAX, Announcer
 
 from .conftest import PATIENT, World
-from .test_consuming import eventually
+from .steps import make_topic, until_stored
 from .test_faults import Wire, through
 
 
@@ -65,7 +66,7 @@ async def test_a_slow_or_failing_callback_harms_nobody(caplog: pytest.LogCapture
 
 
 async def test_queues_that_come_and_go(world: World, mq: Client, name: str) -> None:
-    await mq.admin.topics.create(name, queues=4)
+    await make_topic(mq, name, queues=4)
     told: list[tuple[str, int]] = []
     ours: set[MessageQueue] = set()
 
@@ -92,7 +93,7 @@ async def test_queues_that_come_and_go(world: World, mq: Client, name: str) -> N
 
 async def test_what_is_settled_when_a_queue_goes_counts(mq: Client, name: str) -> None:
     """A callback may settle messages: offsets are stored after it."""
-    await mq.admin.topics.create(name, queues=1)
+    await make_topic(mq, name, queues=1)
     await mq.send_many(name, [b"a", b"b"], ordering_key="k")
     in_work: list[Delivery] = []
 
@@ -101,22 +102,23 @@ async def test_what_is_settled_when_a_queue_goes_counts(mq: Client, name: str) -
             await message.ack()
 
     async with mq.consume(name, group=name, start="first", on_revoked=on_revoked) as consumer:
-        in_work.append(await consumer.next(20) or pytest.fail("nothing came"))
+        in_work.append(await consumer.next(30) or pytest.fail("nothing came"))
     async with mq.consume(name, group=name, start="first") as consumer:
-        message = await consumer.next(20)
+        message = await consumer.next(30)
     assert message is not None and message.body == b"b"
 
 
 async def test_seeking_when_a_queue_comes(mq: Client, name: str) -> None:
-    await mq.admin.topics.create(name, queues=1)
+    await make_topic(mq, name, queues=1)
     await mq.send_many(name, [b"0", b"1", b"2"], ordering_key="k")
+    await until_stored(mq, name, 3)
 
     async def on_assigned(queues: list[MessageQueue]) -> None:
         await consumer.reset(dict.fromkeys(queues, 2))
 
     consumer = mq.consume(name, group=name, start="first", on_assigned=on_assigned)
     async with consumer:
-        message = await consumer.next(20)
+        message = await consumer.next(30)
     assert message is not None and message.body == b"2"
 
 
@@ -127,14 +129,14 @@ async def test_a_callback_that_fails_is_logged(mq: Client, name: str, caplog: py
         raise ValueError("not today")
 
     async with mq.consume(name, group=name, start="first", on_assigned=on_assigned) as consumer:
-        assert await consumer.next(20) is not None
+        assert await consumer.next(30) is not None
     assert "not today" in caplog.text
 
 
 def test_callbacks_without_asyncio_may_use_the_client(world: World, name: str) -> None:
     depth: list[int] = []
     with kourou.sync.connect(world.namesrv, settings=PATIENT) as mq:
-        mq.admin.topics.create(name, queues=2)
+        mq.run(lambda client: make_topic(client, name, queues=2))
 
         def on_assigned(queues: list[MessageQueue]) -> None:
             depth.append(len(mq.admin.topics.stats(name)))

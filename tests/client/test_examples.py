@@ -15,6 +15,7 @@ import kourou
 from kourou.client import Client, connect
 
 from .conftest import PATIENT, World
+from .steps import make_topic
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs" / "client").glob("*.md"))
@@ -74,7 +75,7 @@ async def test_the_pipeline(example: Any, capsys: pytest.CaptureFixture[str]) ->
 
 
 async def test_the_tail(mq: Client, world: World, name: str, example: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    await mq.admin.topics.create(name, queues=1)
+    await make_topic(mq, name, queues=1)
     await mq.send(name, b"hello", tag="t")
     async with asyncio.timeout(60):
         await example("tail").main(world.namesrv, name, 1)

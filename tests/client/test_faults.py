@@ -3,14 +3,15 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 from random import Random
 
 import pytest
+from tests.waiting import eventually
 
 from kourou.client import (
     Client,
-    ClientSettings,
     ClosedError,
     Delivery,
     Message,
@@ -26,7 +27,7 @@ from kourou.embedded import Embedded
 from kourou.net.errors import TransportError
 
 from .conftest import PATIENT, World
-from .test_consuming import eventually, until_caught_up
+from .steps import until_caught_up
 
 
 @pytest.fixture
@@ -112,13 +113,13 @@ async def test_no_address_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_addresses_from_the_environment(world: World, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NAMESRV_ADDR", world.namesrv)
-    async with connect() as mq:
+    async with connect(settings=PATIENT) as mq:
         assert (await mq.send(name, b"x")).is_safe
 
 
 async def test_the_next_name_server_is_asked(world: World, name: str, unused_tcp_port: int) -> None:
     for _ in range(4):  # the first is chosen by chance
-        async with connect(f"127.0.0.1:{unused_tcp_port};{world.namesrv}") as mq:
+        async with connect(f"127.0.0.1:{unused_tcp_port};{world.namesrv}", settings=PATIENT) as mq:
             assert (await mq.send(name, b"x")).is_safe
 
 
@@ -131,12 +132,15 @@ async def test_name_servers_by_http(world: World, name: str) -> None:
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    async with server, connect(discovery_url=f"http://127.0.0.1:{port}/rocketmq/nsaddr") as mq:
+    async with server, connect(discovery_url=f"http://127.0.0.1:{port}/rocketmq/nsaddr", settings=PATIENT) as mq:
         assert (await mq.send(name, b"x")).is_safe
 
 
 async def test_a_topic_without_a_route() -> None:
-    async with Embedded(properties={"autoCreateTopicEnable": "false"}) as strict, connect(strict.namesrv) as mq:
+    async with (
+        Embedded(properties={"autoCreateTopicEnable": "false"}) as strict,
+        connect(strict.namesrv, settings=PATIENT) as mq,
+    ):
         with pytest.raises(NoRouteError, match="autoCreateTopicEnable"):
             await mq.send("unknown", b"x")
 
@@ -168,7 +172,7 @@ async def test_a_silent_broker_costs_no_more_than_the_time_limit(own: Embedded) 
         began = asyncio.get_running_loop().time()
         with pytest.raises(TransportError):
             await mq.send("topic", b"x", timeout=0.5)
-        assert asyncio.get_running_loop().time() - began < 2
+        assert asyncio.get_running_loop().time() - began < 10  # and not the 20 of other sends
 
 
 async def test_a_refusal_that_will_not_change_is_not_tried_again(own: Embedded) -> None:
@@ -347,7 +351,7 @@ async def test_starting_may_be_cancelled(own: Embedded) -> None:
             await consumer.close()
             assert "group" not in mq.session.members
         async with mq.consume("topic", group="group", start="first") as consumer:
-            assert await consumer.next(20) is not None
+            assert await consumer.next(30) is not None
 
 
 async def test_nothing_is_left_behind(own: Embedded) -> None:
@@ -355,22 +359,22 @@ async def test_nothing_is_left_behind(own: Embedded) -> None:
     async with connect(own.namesrv, settings=PATIENT) as mq:
         await mq.send("topic", b"x")
         async with mq.consume("topic", group="group", start="first") as consumer:
-            assert await consumer.next(20) is not None
+            assert await consumer.next(30) is not None
     assert not asyncio.all_tasks() - before
 
 
 async def test_settings_reach_the_client(own: Embedded) -> None:
-    settings = ClientSettings(request_timeout=1.5, producer_group="mine")
+    settings = replace(PATIENT, request_timeout=19.5, producer_group="mine")
     async with connect(own.namesrv, settings=settings) as mq:
         await mq.send("topic", b"x")
         assert mq.producer().group == "mine"
-        assert mq.session.settings.request_timeout == 1.5
+        assert mq.session.settings.request_timeout == 19.5
 
 
 async def test_everything_over_tls(own: Embedded) -> None:
     async with connect(own.namesrv, settings=PATIENT, tls=True) as mq:
         await mq.send_many("topic", [b"x" * 100_000] * 5)
-        async with mq.consume("topic", group="group", start="first") as consumer, asyncio.timeout(30):
+        async with mq.consume("topic", group="group", start="first") as consumer, asyncio.timeout(60):
             for _ in range(5):
                 message = await anext(consumer)
                 message.ack()

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from tests.interop.clients import Client as JavaClient, Kind
 from tests.interop.worlds import needed
+from tests.waiting import eventually
 
 from kourou.client import Client, Delivery, Message
 
 from .conftest import World
-from .test_consuming import eventually
+from .steps import make_topic
 
 pytestmark = pytest.mark.interop
 
@@ -25,7 +26,7 @@ def java(world: World, tmp_path: Path) -> Iterator[JavaClient]:
 
 
 async def test_java_to_us(mq: Client, java: JavaClient, name: str) -> None:
-    await mq.admin.topics.create(name)
+    await make_topic(mq, name)
     await asyncio.to_thread(java.send, name, "from-java", 20)
     seen: list[bytes] = []
     async with mq.consume(name, group=name, start="first") as consumer, asyncio.timeout(60):
@@ -37,7 +38,7 @@ async def test_java_to_us(mq: Client, java: JavaClient, name: str) -> None:
 
 
 async def test_us_to_java(mq: Client, java: JavaClient, name: str) -> None:
-    await mq.admin.topics.create(name, queues=2)
+    await make_topic(mq, name, queues=2)
     expected = []
     for number in range(3):
         await mq.send(name, f"single-{number}".encode(), tag="t", keys="k", properties={"a": "1"})
@@ -57,7 +58,7 @@ async def test_us_to_java(mq: Client, java: JavaClient, name: str) -> None:
 
 async def test_one_group_of_both(mq: Client, java: JavaClient, name: str) -> None:
     """Both compute the same shares: together they have every queue once, and every message comes."""
-    await mq.admin.topics.create(name, queues=8)
+    await make_topic(mq, name, queues=8)
     seen: list[bytes] = []
 
     async def listener(message: Delivery) -> None:

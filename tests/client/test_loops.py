@@ -7,13 +7,14 @@ import threading
 from collections.abc import Awaitable, Callable
 
 import pytest
+from tests.waiting import answered, eventually
 
 import kourou.sync
 from kourou.client import Client, ClosedError, Consumer, Delivery, connect
 from kourou.protocol.errors import ConsumerNotOnlineError
 
 from .conftest import PATIENT, World
-from .test_consuming import answered, eventually
+from .steps import make_topic
 
 
 async def by_break(mq: Client, name: str, body: list[bytes]) -> None:
@@ -86,7 +87,7 @@ WAYS = [
 async def test_leaving_a_loop_gives_the_queues_back(
     world: World, mq: Client, name: str, way: Callable[[Client, str, list[bytes]], Awaitable[None]]
 ) -> None:
-    await mq.admin.topics.create(name, queues=2)
+    await make_topic(mq, name, queues=2)
     await mq.send_many(name, [b"%d" % number for number in range(10)])
     body: list[bytes] = []
     async with asyncio.timeout(60):
@@ -108,7 +109,7 @@ async def test_leaving_a_loop_gives_the_queues_back(
         ):
             await eventually(lambda: len(consumer.assignment) == 2)
             while len(set(body)) < 10:
-                message = await consumer.next(20)
+                message = await consumer.next(30)
                 assert message is not None
                 await message.ack()
                 body.append(message.body)
@@ -133,19 +134,23 @@ async def test_several_loops_own_a_consumer_together(mq: Client, name: str) -> N
     await mq.send_many(name, [b"%d" % number for number in range(20)])
     consumer = mq.consume(name, group=name, start="first")
     seen: list[bytes] = []
+    looked, at_once = asyncio.Event(), asyncio.Event()
+    at_once.set()
 
-    async def work(count: int) -> None:
+    async def work(count: int, may_end: asyncio.Event) -> None:
         async for message in consumer:
             await message.ack()
             seen.append(message.body)
             count -= 1
             if not count:
+                await may_end.wait()
                 break
 
     async with asyncio.timeout(60):
-        first, second = asyncio.create_task(work(5)), asyncio.create_task(work(15))
+        first, second = asyncio.create_task(work(5, at_once)), asyncio.create_task(work(15, looked))
         await first
         assert consumer.is_running
+        looked.set()
         await second
     assert len(set(seen)) == 20
     await eventually(lambda: not consumer.is_running)

@@ -8,16 +8,17 @@ from kourou.client import Client, ClientError, Message, connect
 from kourou.client.pulling import PullStatus
 
 from .conftest import PATIENT, World
+from .steps import make_topic, until_stored
 
 
 async def test_lite_pull_shares_polls_and_commits(mq: Client, name: str) -> None:
-    await mq.admin.topics.create(name, queues=2)
+    await make_topic(mq, name, queues=2)
     await mq.send_many(name, [b"%d" % number for number in range(30)])
     consumer = mq.lite_pull(group=name, start="first")
     await consumer.subscribe(name)
     seen: list[int] = []
     while len(seen) < 30:
-        messages = await consumer.poll(20)
+        messages = await consumer.poll(30)
         assert messages
         assert len({message.queue for message in messages}) == 1
         seen += [int(message.body) for message in messages]
@@ -32,18 +33,19 @@ async def test_lite_pull_shares_polls_and_commits(mq: Client, name: str) -> None
 
 
 async def test_lite_pull_of_chosen_queues_seeks_and_pauses(mq: Client, name: str) -> None:
-    await mq.admin.topics.create(name, queues=2)
+    await make_topic(mq, name, queues=2)
     queue = (await mq.producer().queues(name))[1]
     await mq.send_many(name, [b"%d" % number for number in range(10)], queue=queue)
+    await until_stored(mq, name, 10)
     async with mq.lite_pull(group=name, start="first", auto_commit=False) as consumer:
         await consumer.assign([queue])
-        assert (await consumer.poll(20, count=3))[0].body == b"0"
+        assert (await consumer.poll(30, count=3))[0].body == b"0"
         await consumer.seek(queue, 7)
-        assert (await consumer.poll(20))[0].body == b"7"
+        assert (await consumer.poll(30))[0].body == b"7"
         await consumer.seek_to_end(queue)
         assert await consumer.poll(1) == []
         await consumer.seek_to_begin(queue)
-        assert (await consumer.poll(20))[0].body == b"0"
+        assert (await consumer.poll(30))[0].body == b"0"
         with pytest.raises(ClientError, match="outside"):
             await consumer.seek(queue, 11)
         with pytest.raises(ClientError, match="exclude"):
@@ -52,8 +54,9 @@ async def test_lite_pull_of_chosen_queues_seeks_and_pauses(mq: Client, name: str
 
 
 async def test_pulling_by_hand(mq: Client, name: str) -> None:
-    await mq.admin.topics.create(name, queues=1)
+    await make_topic(mq, name, queues=1)
     await mq.send_many(name, [Message(body=b"%d" % number, tag=f"t{number % 2}") for number in range(10)])
+    await until_stored(mq, name, 10)
     async with mq.pull(group=name) as consumer:
         (queue,) = await consumer.queues(name)
         batch = await consumer.pull(queue, 2, count=3)
@@ -73,7 +76,7 @@ async def test_pulling_by_hand(mq: Client, name: str) -> None:
 
 async def test_brokers_of_topics_that_are_pulled_are_kept(world: World, name: str) -> None:
     async with connect(world.namesrv, settings=PATIENT) as mq:
-        await mq.admin.topics.create(name, queues=1)
+        await make_topic(mq, name, queues=1)
         puller = mq.pull(group=name)
         (queue,) = await puller.queues(name)
         assert await puller.max_offset(queue) == 0

@@ -9,11 +9,12 @@ from kourou.client import ClosedError
 from kourou.sync import Delivery
 
 from .conftest import PATIENT, World
+from .steps import make_topic
 
 
 def test_sending_and_consuming(world: World, name: str) -> None:
     with kourou.sync.connect(world.namesrv, settings=PATIENT) as mq:
-        mq.admin.topics.create(name, queues=2)
+        mq.run(lambda client: make_topic(client, name, queues=2))
         assert mq.send(name, b"0", tag="t", keys="k").is_safe
         assert len(mq.send_many(name, [b"1", b"2"])) == 2
         assert len(mq.send_batch(name, [b"3", b"4"])) == 1
@@ -42,7 +43,7 @@ def test_listening_in_threads(world: World, name: str) -> None:
     with kourou.sync.connect(world.namesrv, settings=PATIENT) as mq:
         mq.send(name, b"x")
         with mq.listen(name, listener, group=name, start="first"):
-            assert done.wait(20)
+            assert done.wait(30)
     assert seen == [(b"x", False)]
 
 
@@ -51,18 +52,18 @@ def test_replies_from_a_thread(world: World, name: str) -> None:
         kourou.sync.connect(world.namesrv, settings=PATIENT) as mq,
         kourou.sync.connect(world.namesrv, settings=PATIENT) as other,
     ):
-        mq.admin.topics.create(name)
+        mq.run(lambda client: make_topic(client, name))
         with other.listen(name, lambda message: other.reply(message, b"re"), group=name, start="first"):
             assert mq.request(name, b"x", timeout=20).body == b"re"
 
 
 def test_polling(world: World, name: str) -> None:
     with kourou.sync.connect(world.namesrv, settings=PATIENT) as mq:
-        mq.admin.topics.create(name, queues=1)
+        mq.run(lambda client: make_topic(client, name, queues=1))
         mq.send(name, b"x")
         with mq.lite_pull(group=name, start="first") as consumer:
             consumer.subscribe(name)
-            (message,) = consumer.poll(20)
+            (message,) = consumer.poll(30)
             assert message.body == b"x"
         puller = mq.pull(group=name)
         (queue,) = puller.queues(name)

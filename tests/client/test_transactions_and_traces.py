@@ -1,6 +1,7 @@
 """Transactions and their checks, traces."""
 
 import pytest
+from tests.waiting import answered, eventually
 
 from kourou.client import (
     Client,
@@ -14,7 +15,7 @@ from kourou.client import (
 )
 
 from .conftest import PATIENT, Collect, World
-from .test_consuming import answered, eventually
+from .steps import make_topic
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +34,7 @@ async def test_a_block_that_succeeds_commits(mq: Client, name: str, collect: Col
 
 
 async def test_a_block_that_raises_rolls_back(mq: Client, name: str, collect: Collect) -> None:
-    await mq.admin.topics.create(name)
+    await make_topic(mq, name)
 
     async def fail() -> None:
         async with mq.transaction(name, group=f"{name}-tx") as tx:
@@ -90,7 +91,7 @@ async def test_another_client_of_the_group_may_be_asked(world: World, name: str)
 async def test_a_client_that_never_sent_joins_its_group(world: World, name: str, given: str) -> None:
     """As a process does that was restarted: it has to be asked about what the one before left open."""
     async with connect(world.namesrv, settings=PATIENT) as first:
-        await first.admin.topics.create(name)
+        await make_topic(first, name)
     topics = {"one topic": name, "topics": [name], "no topic": ()}[given]
     async with connect(world.namesrv, settings=PATIENT) as second:
         await second.transaction_check(f"{name}-tx", lambda _: True, topics=topics)
@@ -131,13 +132,19 @@ async def test_traces_can_be_found_by_the_message_id(world: World, name: str) ->
     async with connect(world.namesrv, settings=PATIENT, producer=ProducerSettings(trace=True, timeout=20)) as mq:
         sent = await mq.send(name, b"x", keys=["key"], tag="tag")
         async with mq.consume(name, group=name, settings=ConsumerSettings(start="first", trace=True)) as consumer:
-            message = await consumer.next(20)
+            message = await consumer.next(30)
             assert message is not None
             message.ack()
         await mq.tracer.flush()
-        found = await answered(lambda: mq.admin.messages.by_key("RMQ_SYS_TRACE_TOPIC", sent.message_id))
-        records = [record.split("\x01") for trace in found for record in trace.body.decode().split("\x02") if record]
-    by_kind = {fields[0]: fields for fields in records}
+
+        async def traces() -> dict[str, list[str]] | None:
+            """By kind, once there are all: they come in several messages, each indexed in its own time."""
+            found = await mq.admin.messages.by_key("RMQ_SYS_TRACE_TOPIC", sent.message_id)
+            texts = [record.split("\x01") for trace in found for record in trace.body.decode().split("\x02") if record]
+            kinds = {fields[0]: fields for fields in texts}
+            return kinds if kinds.keys() >= {"Pub", "SubBefore", "SubAfter"} else None
+
+        by_kind = await answered(traces)
     pub, before, after = by_kind["Pub"], by_kind["SubBefore"], by_kind["SubAfter"]
     assert len(pub) == 14
     assert pub[3:8] == ["KOUROU_PRODUCER", name, sent.message_id, "tag", "key"]

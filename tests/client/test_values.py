@@ -4,13 +4,13 @@ import asyncio
 from dataclasses import dataclass
 
 import pytest
+from tests.waiting import eventually
 
 import kourou.sync
 from kourou.client import Client, InvalidMessageError, Json, Serializer, Text, TypedDelivery
 from kourou.protocol.errors import BodyError
 
 from .conftest import PATIENT, World
-from .test_consuming import eventually
 
 
 @dataclass
@@ -70,7 +70,7 @@ async def test_kinds_of_serializers(mq: Client, name: str, serializer: Serialize
     topic = mq.topic(name, serializer)
     await topic.send(value)
     async with topic.consume(group=name, start="first") as consumer:
-        message = await consumer.next(20)
+        message = await consumer.next(30)
         assert message is not None and message.value == value
         await message.ack()
 
@@ -79,7 +79,7 @@ async def test_a_body_of_another_kind_fails_as_a_message_does(mq: Client, name: 
     orders = mq.topic(name, Json(Order))
     sent = await mq.send(name, b'{"number": "one"}')
     async with orders.consume(group=name, start="first") as consumer:
-        message = await consumer.next(20)
+        message = await consumer.next(30)
         assert message is not None
         with pytest.raises(BodyError, match=f"message {sent.message_id} of topic '{name}'.*Expected `int`"):
             async with message.process():

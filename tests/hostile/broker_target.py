@@ -1,8 +1,6 @@
 """A broker under attack, and requests that hurt none."""
 
 import itertools
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +8,7 @@ from kourou.protocol import headers
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command
 
-from .target import PATIENCE, Ordinary, Peer, Target
+from .target import Ordinary, Peer, Target
 
 _opaques = itertools.count(1)
 
@@ -88,10 +86,3 @@ class Customer(Ordinary):
         assert sent.ext is not None
         found = self._peer.ask(pull_command("ordinary", int(sent.ext["queueOffset"]), group="customers"))
         assert found.code == ResponseCode.SUCCESS, found
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)

@@ -10,10 +10,12 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from tests.waiting import wait_for
 
 from kourou.protocol import frame
 from kourou.protocol.codes import RequestCode
@@ -108,7 +110,7 @@ class Target:
         while not ready.exists():
             assert self.process.poll() is None, self.log
             assert time.monotonic() < self.started + PATIENCE, "it did not get ready"
-            time.sleep(0.005)
+            time.sleep(0.005)  # not by `until`: the time of a start is measured
         told: dict[str, str] = json.loads(ready.read_text())
         return told
 
@@ -216,6 +218,11 @@ class Probe(Ordinary):
         self._opaque += 1
         answer = self._peer.ask(Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, self._opaque, ext={"topic": self._topic}))
         assert (answer.code, answer.opaque) == (17, self._opaque)
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    """Until it is true; `what` says what is wrong otherwise."""
+    wait_for(what, condition, PATIENCE)
 
 
 def flood(crowd: list[Peer], request: bytes) -> None:

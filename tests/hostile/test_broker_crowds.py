@@ -11,8 +11,8 @@ from kourou.protocol import frame
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command
 
-from .broker_target import BrokerTarget, Customer, pull_command, send_command, until
-from .target import MIB, PATIENCE, Peer, flood
+from .broker_target import BrokerTarget, Customer, pull_command, send_command
+from .target import MIB, PATIENCE, Peer, flood, until
 
 TOPICS_MAX, GROUPS_MAX = 300, 300
 

@@ -4,8 +4,7 @@ import json
 import resource
 import socket
 import struct
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -13,7 +12,7 @@ from kourou.protocol import frame
 from kourou.protocol.codes import RequestCode
 from kourou.protocol.command import Command
 
-from .target import MIB, PATIENCE, Peer, Probe, Target, flood
+from .target import MIB, PATIENCE, Peer, Probe, Target, flood, until
 
 CROWD = 10_000
 TOPICS = 5_000
@@ -34,13 +33,6 @@ def gone(sock: socket.socket) -> None:
     """End a connection without leaving a port in TIME_WAIT."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     sock.close()
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 def test_ten_thousand_idle_connections(target: Target, many_files: None) -> None:

@@ -5,36 +5,16 @@ import random
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-Found = TypeVar("Found")
+from tests.waiting import GaveUpError, wait_for
 
-POLL_S = 0.02
+Found = TypeVar("Found")
 
 # What would lead a process away from the servers of its test.
 FOREIGN_SETTINGS = ("NAMESRV_ADDR", "ROCKETMQ_HOME", "ROCKETMQ_SERIALIZE_TYPE", "JAVA_TOOL_OPTIONS")
-
-
-class GaveUpError(AssertionError):
-    """What was waited for did not come."""
-
-
-def wait_for(what: str, look: Callable[[], Found | None], seconds: float) -> Found:
-    """The first answer of `look` that is neither None nor False.
-
-    Raises GaveUpError when there was none within `seconds`.
-    """
-    end = time.monotonic() + seconds
-    while True:
-        found = look()
-        if found is not None and found is not False:
-            return found
-        if time.monotonic() > end:
-            raise GaveUpError(f"waited {seconds} s for {what}")
-        time.sleep(POLL_S)
 
 
 class Process:

@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote_plus, urlencode
 
+from tests.waiting import wait_equal, wait_for
+
 from kourou.protocol.codes import RequestCode
 
 from . import toolchain
 from .clients import JAVA_OPTIONS, Kind
-from .processes import Talker, wait_for
+from .processes import Talker
 from .servers import ApacheStage, KourouRun, java_command
 from .wire import Connection
 
@@ -93,6 +95,7 @@ class Scene:
         """A topic of four queues, with a message `first-0` in those that are named."""
         topic = self.name(word)
         self.send(topic, "made")  # which queue it goes to is the client's choice
+        self.wait_for_route(topic)
         for queue in queues:
             self.send(topic, "first", how="queue", queue=queue)
         return topic
@@ -111,11 +114,12 @@ class Scene:
         beat = {"clientID": "first", "consumerDataSet": [consumer], "producerDataSet": []}
         with Connection(self.broker.address) as connection:
             connection.send(RequestCode.HEART_BEAT, body=json.dumps(beat).encode())
-            wait_for("the group's retry topic", lambda: self.has_route(f"%RETRY%{group}"), PATIENCE_S)
+            self.wait_for_route(f"%RETRY%{group}")
         return group
 
     def consume(self, topic: str, group: str, *, by: Driver | None = None, **words: Any) -> str:
         """Starts a consumer, from the first message on; its name."""
+        self.wait_for_route(topic)  # or a client looks for it again twice a minute only, or not at all
         name = self.name("consumer")
         self.ask("consume", by=by, name=name, topic=topic, group=group, **words)
         return name
@@ -124,10 +128,23 @@ class Scene:
         """The next messages of a consumer: fewer than `count` only if the time is up."""
         return (by or self.driver).ask("received", name=name, count=count, seconds=seconds)
 
+    def wait_for_route(self, topic: str) -> None:
+        """Until the name server knows it: a broker answers the first send to a topic before."""
+        wait_for(f"the route of {topic}", lambda: self.has_route(topic), PATIENCE_S)
+
     def has_route(self, topic: str) -> bool:
         """Does the name server know it?"""
         with Connection(self.broker.name_server_address) as connection:
             return connection.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}).code == 0
+
+    def wait_for_end(self, topic: str, queue: int, offset: int) -> None:
+        """Until consumers can see what was sent to a queue, up to this offset: Apache's broker answers before."""
+        wait_equal(lambda: self.end_of(topic, queue), offset, PATIENCE_S)
+
+    def end_of(self, topic: str, queue: int) -> int:
+        with Connection(self.broker.address) as connection:
+            ext = {"topic": topic, "queueId": queue, "committed": "true"}
+            return int(connection.ask(RequestCode.GET_MAX_OFFSET, ext).ext["offset"])
 
     def close(self, name: str) -> None:
         self.driver.ask("close", name=name)

@@ -11,9 +11,12 @@ from functools import cache
 from pathlib import Path
 from typing import Protocol
 
+from tests.waiting import wait_for
+
 from . import toolchain
 from .processes import Process, accepts, free_port
 from .toolchain import MissingToolError
+from .wire import ROUTE, Connection
 
 START_S = 90
 CLUSTER = "InteropCluster"
@@ -26,6 +29,10 @@ OPEN_DOORS = (
     "--add-opens=java.base/java.lang=ALL-UNNAMED",
     "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
 )
+
+STAY_CONNECTED = "-Dcom.rocketmq.remoting.client.closeSocketIfTimeout=false"
+"""Else a broker whose registration of a topic takes three seconds, on a busy machine, closes its connection to the name
+server, which then forgets all of its topics for ten seconds."""
 
 BROKER_SETTINGS: Mapping[str, object] = {
     "brokerClusterName": CLUSTER,
@@ -145,7 +152,7 @@ class ApacheStage:
         chosen = dict(setting.split("=", 1) for setting in settings)
         self.broker = ApacheBroker(home / "broker", "broker-a", self._name_server.address, chosen)
         self.address = self.broker.address
-        self.broker.wait_ready()
+        self.broker.wait_registered(self.name_server_address)
 
     def stop(self) -> None:
         """Asks the broker to stop, and waits until it has; the name server stays."""
@@ -154,7 +161,7 @@ class ApacheStage:
 
     def restart(self) -> None:
         self.broker.restart()
-        self.broker.wait_ready()
+        self.broker.wait_registered(self.name_server_address)
 
     def kill(self) -> None:
         self.broker.kill()
@@ -192,7 +199,7 @@ class ApacheBroker:
         own = {"brokerName": name, "namesrvAddr": name_servers, "listenPort": port}
         conf = _write_conf(home, {**BROKER_SETTINGS, **places, **own, **(settings or {})})
         main = "org.apache.rocketmq.broker.BrokerStartup"
-        java = (_tls_mode(tls), "-Xmx512m", "-XX:MaxDirectMemorySize=512m", *OPEN_DOORS)
+        java = (_tls_mode(tls), "-Xmx512m", "-XX:MaxDirectMemorySize=512m", STAY_CONNECTED, *OPEN_DOORS)
         self._command = _server_command(home, *java, main, "-c", str(conf))
         if start:
             self.restart()
@@ -208,6 +215,18 @@ class ApacheBroker:
         self.process.wait_until(
             f"the broker {self.name}", lambda: "boot success" in self.process.said() or None, START_S
         )
+
+    def wait_registered(self, name_server: str) -> None:
+        """Until it runs and the name server knows it: each broker has a topic of its name.
+
+        On a busy machine its first registration may fail; the next comes ten seconds later.
+        """
+        self.wait_ready()
+        wait_for(f"the registration of {self.name}", lambda: self._is_known(name_server), START_S)
+
+    def _is_known(self, name_server: str) -> bool:
+        with Connection(name_server) as connection:
+            return self.address.encode() in connection.ask(ROUTE, {"topic": self.name}).body
 
     def log(self) -> str:
         return (self.home / "server.log").read_text(errors="replace")

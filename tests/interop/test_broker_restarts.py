@@ -4,10 +4,10 @@ from collections import Counter
 from functools import partial
 
 import pytest
+from tests.waiting import wait_for
 
 from .clients import Kind
 from .conftest import ON_KOUROU, StartDriver, StartRun
-from .processes import wait_for
 from .scenarios import ClientError, Scene, bodies, numbered
 
 pytestmark = pytest.mark.interop

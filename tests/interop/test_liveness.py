@@ -1,14 +1,15 @@
 """Brokers come and go, name servers too; what is left goes on."""
 
 import re
+from functools import partial
 
 import pytest
+from tests.waiting import wait_for
 
 from .clients import Kind
 from .mqadmin import MqAdmin
-from .processes import wait_for
-from .servers import CLUSTER
-from .worlds import StartBroker, StartClient, StartNameServer, World, wait_registered
+from .servers import CLUSTER, ApacheBroker, NameServer
+from .worlds import StartBroker, StartClient, StartNameServer, World
 
 pytestmark = pytest.mark.interop
 
@@ -20,7 +21,7 @@ def test_killed_broker_is_gone_at_once(world: World, start_broker: StartBroker) 
     world.wait_for_broker(broker)
     assert broker.address in world.run("clusterList")
     broker.kill()
-    wait_for("the route to go", lambda: "CODE: 17" in world.run("topicRoute", "-t", "broker-k"), 2)
+    wait_for("the route to go", lambda: "CODE: 17" in world.run("topicRoute", "-t", "broker-k"))
     listed = world.run("clusterList")
     assert broker.address not in listed
     assert world.broker.address in listed
@@ -30,7 +31,7 @@ def test_broker_that_stops_unregisters(world: World, start_broker: StartBroker) 
     broker = start_broker("broker-t", world.name_server.address)
     world.wait_for_broker(broker)
     broker.terminate()
-    wait_for("the route to go", lambda: "CODE: 17" in world.run("topicRoute", "-t", "broker-t"), 30)
+    wait_for("the route to go", lambda: "CODE: 17" in world.run("topicRoute", "-t", "broker-t"))
     # It takes long to end, and has gone from the name server before: it said so itself.
     assert broker.process.running
     assert broker.address not in world.run("clusterList")
@@ -54,7 +55,7 @@ def test_slave_learns_its_master(world: World, start_broker: StartBroker) -> Non
 
     wait_for("the slave's connection", lambda: slaves() == 1, 40)
     slave.kill()
-    wait_for("the slave to go", lambda: slave.address not in world.run("topicRoute", "-t", "broker-a"), 2)
+    wait_for("the slave to go", lambda: slave.address not in world.run("topicRoute", "-t", "broker-a"))
     assert f'0:"{world.broker.address}"' in world.run("topicRoute", "-t", "broker-a")
 
 
@@ -68,7 +69,7 @@ def test_one_of_two_name_servers_dies(
     addresses = f"{first.address};{second.address}"
     broker = start_broker("broker-two", addresses)
     for server in (first, second):
-        wait_registered(mqadmin, server, broker)
+        broker.wait_registered(server.address)
         assert broker.address in mqadmin.run(server.address, "clusterList")
     clients = {kind.name: start_client(kind, addresses) for kind in (Kind.JAVA, Kind.GO)}
     for name, client in clients.items():
@@ -80,12 +81,14 @@ def test_one_of_two_name_servers_dies(
         client.send(f"new-{name}", "after", COUNT)  # a route which the client must still ask for
         client.send(f"old-{name}", "after", COUNT)
         assert sorted(client.receive(name, COUNT)) == [f"after-{n}" for n in range(COUNT)]
-        assert broker.address in mqadmin.run(second.address, "topicRoute", "-t", f"new-{name}")
+        wait_for("the route", partial(_has_route, mqadmin, second, f"new-{name}", broker))
     # The dead one comes back knowing nothing, and the broker tells it all.
     first.restart()
-    wait_for(
-        "the broker's return", lambda: broker.address in mqadmin.run(first.address, "topicRoute", "-t", "new-GO"), 60
-    )
+    wait_for("the broker's return", partial(_has_route, mqadmin, first, "new-GO", broker), 60)
+
+
+def _has_route(admin: MqAdmin, server: NameServer, topic: str, broker: ApacheBroker) -> bool:
+    return broker.address in admin.run(server.address, "topicRoute", "-t", topic)
 
 
 def test_settings_outlive_a_killed_name_server(start_name_server: StartNameServer, mqadmin: MqAdmin) -> None:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from tests.waiting import wait_for
 
-from .processes import wait_for
 from .servers import CLUSTER
 from .worlds import World
 
@@ -69,7 +69,7 @@ def topic(both: Both, request: pytest.FixtureRequest) -> str:
 
 
 def _wait_for_route(world: World, topic: str) -> None:
-    wait_for(f"the route of {topic}", lambda: "queueDatas" in world.run("topicRoute", "-t", topic), 10)
+    wait_for(f"the route of {topic}", lambda: "queueDatas" in world.run("topicRoute", "-t", topic))
 
 
 def _run_plain(world: World, command: str, *arguments: str) -> str:
@@ -139,7 +139,7 @@ def test_topic_route_as_a_list(both: Both, topic: str) -> None:
 def test_changed_topic_shows_in_its_route(both: Both, topic: str) -> None:
     both.run("updateTopic", "-t", topic, "-b", "BROKER", "-r", "3", "-w", "2", "-p", "4")
     wanted = {"readQueueNums": 3, "writeQueueNums": 2, "perm": 4}
-    wait_for("the change", lambda: wanted.items() <= both.queues(topic).items(), 10)
+    wait_for("the change", lambda: wanted.items() <= both.queues(topic).items())
 
 
 def test_deleted_topic_is_gone(both: Both, topic: str) -> None:

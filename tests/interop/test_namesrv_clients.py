@@ -3,6 +3,7 @@
 import ssl
 
 import pytest
+from tests.waiting import wait_for
 
 from .clients import Kind
 from .wire import Connection
@@ -18,7 +19,8 @@ def test_what_is_sent_arrives(world: World, start_client: StartClient, kind: Kin
     topic = f"client-{kind.name}"
     client = start_client(kind, world.name_server.address)
     client.send(topic, "body", COUNT)  # makes the topic: its route must come from the name server
-    assert f'"127.0.0.1:{world.broker.address.rpartition(":")[2]}"' in world.run("topicRoute", "-t", topic)
+    address = f'"127.0.0.1:{world.broker.address.rpartition(":")[2]}"'
+    wait_for("the route", lambda: address in world.run("topicRoute", "-t", topic))
     client.subscribe(topic, f"group-{kind.name}")
     received = client.receive(f"group-{kind.name}", COUNT)
     assert sorted(received) == sorted(f"body-{n}" for n in range(COUNT))

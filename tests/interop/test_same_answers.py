@@ -11,15 +11,15 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from tests.waiting import PATIENCE_S, wait_for
 
-from .processes import wait_for
 from .servers import ApacheNameServer, NameServer
-from .wire import ONE_WAY, Answer, Connection, crc32
+from .wire import ONE_WAY, ROUTE, Answer, Connection, crc32
 from .worlds import CANDIDATE, needed
 
 pytestmark = pytest.mark.interop
 
-REGISTER, UNREGISTER, ROUTE, CLUSTER_INFO, TOPIC_LIST = 103, 104, 105, 106, 206
+REGISTER, UNREGISTER, CLUSTER_INFO, TOPIC_LIST = 103, 104, 106, 206
 PUT_KV, GET_KV, DELETE_KV, KV_LIST = 100, 101, 102, 219
 WIPE, ADD_WRITE, DELETE_TOPIC, REGISTER_TOPIC = 205, 327, 216, 217
 DATA_VERSION, HEARTBEAT, MEMBER_GROUP = 322, 904, 901
@@ -119,7 +119,7 @@ def _wait_gone(client: Twins) -> None:
 
 
 def _wait_empty(connection: Connection) -> None:
-    wait_for("the brokers to go", lambda: not connection.ask(CLUSTER_INFO).json()["clusterAddrTable"], 5)
+    wait_for("the brokers to go", lambda: not connection.ask(CLUSTER_INFO).json()["clusterAddrTable"])
 
 
 # Routes.
@@ -316,7 +316,7 @@ def test_one_way_request_is_not_answered(client: Twins) -> None:
 
 
 def _wait_for_value(connection: Connection, where: dict[str, str]) -> None:
-    wait_for("the value", lambda: connection.ask(GET_KV, where).code == 0, 5)
+    wait_for("the value", lambda: connection.ask(GET_KV, where).code == 0)
 
 
 @pytest.mark.parametrize(
@@ -334,4 +334,4 @@ def _wait_for_value(connection: Connection, where: dict[str, str]) -> None:
 def test_nonsense_closes_the_connection(client: Twins, data: bytes) -> None:
     for connection in client.connections:
         connection.send_bytes(data)
-        assert connection.is_closed_by_peer(5)
+        assert connection.is_closed_by_peer(PATIENCE_S)

@@ -13,15 +13,16 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from tests.waiting import wait_for
 
 from . import our_store
 from .apache_store import StoreClient, complaints, index_ends, keys_lost
 from .ledger import Ledger, QueueSeen
 from .letters import ALL_TOPICS, parcels
 from .mqadmin import MqAdmin
-from .processes import Talker, wait_for
+from .processes import Talker
 from .servers import ApacheBroker, ApacheNameServer, NameServer
-from .worlds import needed, wait_registered
+from .worlds import needed
 
 pytestmark = pytest.mark.interop
 
@@ -64,7 +65,7 @@ class Directory:
         index = index_ends(self.root)
         broker.restart()
         self._at_end.callback(broker.process.kill)
-        wait_registered(self._admin, self._name_server, broker)
+        broker.wait_registered(self._name_server.address)
         client = self._reach(broker)
         if self._turn == 1:
             for topic, queues in ALL_TOPICS.items():

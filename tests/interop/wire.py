@@ -11,6 +11,9 @@ from types import TracebackType
 from typing import Any, Self
 
 RESPONSE, ONE_WAY = 1, 2
+ROUTE = 105
+
+PATIENCE_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class Connection:
 
     def __init__(self, address: str, tls: ssl.SSLContext | None = None) -> None:
         host, _, port = address.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), timeout=10)
+        self._socket = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
         if tls is not None:
             self._socket = tls.wrap_socket(self._socket)
         self._opaque = 0

@@ -14,7 +14,6 @@ import pytest
 
 from .clients import Client, Kind
 from .mqadmin import MqAdmin
-from .processes import wait_for
 from .servers import ApacheBroker, ApacheNameServer, KourouNameServer, NameServer
 from .toolchain import MissingToolError
 
@@ -41,17 +40,7 @@ class World:
         return self.admin.run(self.name_server.address, command, *arguments)
 
     def wait_for_broker(self, broker: ApacheBroker) -> None:
-        wait_registered(self.admin, self.name_server, broker)
-
-
-def wait_registered(admin: MqAdmin, name_server: NameServer, broker: ApacheBroker) -> None:
-    """Until the broker runs and the name server knows it: each broker has a topic of its name.
-
-    On a busy machine its first registration may fail; the next comes ten seconds later.
-    """
-    broker.wait_ready()
-    where = (name_server.address, "topicRoute", "-t", broker.name)
-    wait_for(f"the registration of {broker.name}", lambda: broker.address in admin.run(*where), 60)
+        broker.wait_registered(self.name_server.address)
 
 
 @contextmanager

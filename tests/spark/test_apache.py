@@ -16,7 +16,7 @@ from kourou.spark.messages import Drafts
 from kourou.spark.pulling import Patience
 from kourou.spark.sending import Sender
 
-from .brokers import ACCESS, create_topic, pull_all, send, wait_for
+from .brokers import ACCESS, create_topic, pull_all, send, wait_for_messages
 from .test_sources import batch, offsets, read, source, stream
 
 pytestmark = pytest.mark.interop
@@ -38,7 +38,7 @@ def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         at_end.callback(name_server.kill)
         broker = ApacheBroker(homes / "broker", "broker-a", name_server.address)
         at_end.callback(broker.kill)
-        broker.wait_ready()
+        broker.wait_registered(name_server.address)
         yield Apache(name_server.address, broker)
         wire.close_all()
 
@@ -80,7 +80,7 @@ def test_a_sink(apache: Any, cluster: Cluster) -> None:
     sender = Sender(cluster, "spark-test", Patience(30.0))
     sender.send(Drafts("sink", "job/0").of(pa.RecordBatch.from_pylist(rows)))
     assert sender.sent.messages == 3000
-    wait_for(cluster, "sink", 3000)
+    wait_for_messages(cluster, "sink", 3000)
     found = pull_all(cluster, "sink")
     assert sorted(row["flag"] for row in found) == list(range(3000))
     assert len({row["unique_key"] for row in found}) == 3000

@@ -31,7 +31,7 @@ from kourou.spark.pipelines.running import PipelineError, Runner
 from kourou.spark.pipelines.transform import transform
 from kourou.spark.wire import Link
 
-from .brokers import ACCESS, create_topic, first_queue, pull_all, send, wait_for
+from .brokers import ACCESS, create_topic, first_queue, pull_all, send, wait_for_messages
 from .test_pipelines_frame import Kept
 from .test_pipelines_lake import archive_once
 from .test_spark import expected, fill
@@ -412,7 +412,7 @@ def bury(broker: EmbeddedThread, cluster: Cluster, topic: str, group: str, count
         answer = link.ask(Command(RequestCode.CONSUMER_SEND_MSG_BACK, ext=header.encode()))
         assert answer.code == ResponseCode.SUCCESS, answer.remark
     link.close()
-    wait_for(cluster, f"%DLQ%{group}", count)
+    wait_for_messages(cluster, f"%DLQ%{group}", count)
 
 
 def test_dead_letters_and_back(broker: EmbeddedThread, cluster: Cluster, runner: Runner, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.waiting import wait_for
 
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command
@@ -18,7 +19,7 @@ from kourou.spark.pipelines.replay import replay
 from kourou.spark.pipelines.running import Runner
 from kourou.spark.wire import Link
 
-from .brokers import ACCESS, create_topic, first_queue, pull_all, send, wait_for
+from .brokers import ACCESS, create_topic, first_queue, pull_all, send, wait_for_messages
 from .test_apache import apache as apache
 from .test_pipelines import live_places, plain_places
 
@@ -49,7 +50,7 @@ def test_a_lake_and_back(apache: Any, cluster: Cluster, spark: SparkSession, tmp
     create_topic(apache.namesrv, "again", 2)
     for _ in range(2):
         assert replay(lake, "again", namesrv=apache.namesrv, runner=runner).written.rows == 450
-    wait_for(cluster, "again", 900)
+    wait_for_messages(cluster, "again", 900)
     create_topic(apache.namesrv, "once", 2)
     report = dedup("again", "once", checkpoint=tmp_path / "state", namesrv=apache.namesrv, runner=runner)
     keys = {row["unique_key"] for row in pull_all(cluster, "theirs")}
@@ -74,19 +75,18 @@ def test_dead_letters(apache: Any, cluster: Cluster, spark: SparkSession, tmp_pa
         answer = link.ask(Command(RequestCode.CONSUMER_SEND_MSG_BACK, ext=header.encode()))
         assert answer.code == ResponseCode.SUCCESS, answer.remark
     link.close()
-    while "%DLQ%billing" not in cluster.topics("%DLQ%.*"):  # a broker tells name servers by and by
-        pass
-    wait_for(cluster, "%DLQ%billing", 10)
+    wait_for("the topic of dead letters", lambda: "%DLQ%billing" in cluster.topics("%DLQ%.*"), 60)
+    wait_for_messages(cluster, "%DLQ%billing", 10)
     seen = triage(namesrv=apache.namesrv, runner=runner)
     assert [row[:5] for row in seen.tables[0].rows] == [["billing", "bills", None, 1, 10]]
     first = redrive("billing", tmp_path / "one", namesrv=apache.namesrv, runner=runner)
     assert first.written.rows == 10
-    wait_for(cluster, "bills", 20)
+    wait_for_messages(cluster, "bills", 20)
     assert redrive("billing", tmp_path / "one", namesrv=apache.namesrv, runner=runner).written.rows == 0
     assert (
         redrive("billing", tmp_path / "two", namesrv=apache.namesrv, target="retry", runner=runner).written.rows == 10
     )
-    wait_for(cluster, "%RETRY%billing", 10)
+    wait_for_messages(cluster, "%RETRY%billing", 10)
     retried = pull_all(cluster, "%RETRY%billing")
     assert {dict(row["properties"])["RETRY_TOPIC"] for row in retried} == {"bills"}
     assert sorted(bytes(row["body"]) for row in retried) == [b"bill %d" % number for number in range(10)]

@@ -54,13 +54,12 @@ class Fetcher:
                 if await self._must_rest(assigned):
                     continue
                 begun = time.monotonic()
-                commit = None if settings.broadcast else self._consumer.offsets.committed(assigned.queue)
                 pulled = await pull(
                     self._session,
                     how,
                     assigned.queue,
                     assigned.next_offset,
-                    commit=commit,
+                    commit=self._commit_of(assigned),
                     broker_id=assigned.broker_id,
                 )
                 await self._take_in(assigned, wanted, pulled, begun)
@@ -71,6 +70,18 @@ class Fetcher:
             except Exception:
                 log.exception("pull failed queue=%s", assigned.queue)
                 await asyncio.sleep(PULL_ERROR_PAUSE_S)
+
+    def _commit_of(self, assigned: Assigned) -> int | None:
+        """The offset that a pull tells the broker on the way: only when all that was pulled before is done.
+
+        Apache's broker stores it in a thread of its own, maybe after an offset that was stored later: the group of a
+        consumer that pulled, acknowledged and closed went back. When all is done, nothing can be acknowledged before
+        this pull is answered.
+        """
+        if self._consumer.settings.broadcast:
+            return None
+        committed = self._consumer.offsets.committed(assigned.queue)
+        return committed if committed == assigned.next_offset else None
 
     async def _must_rest(self, assigned: Assigned) -> bool:
         """Waits while enough of the queue is held, or it may not be pulled; True if it waited."""

@@ -14,7 +14,7 @@ from kourou.cli.main import app
 from kourou.cli.measuring import Histogram, cpu_ns, is_local, listening_pid
 from kourou.embedded import EmbeddedThread
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_tags_choose_and_idle_ends(broker: EmbeddedThread) -> None:
     for tag in ("a", "b"):
         kourou(broker, "send", "chosen", f"of {tag}", "-t", tag)
     found = kourou(
-        broker, "consume", "chosen", "-g", "tagged", "--from", "first", "--tags", "b", "--idle", "2s", "--json"
+        broker, "consume", "chosen", "-g", "tagged", "--from", "first", "--tags", "b", "--idle", "5s", "--json"
     )
     (row,) = rows(found)
     assert (row["body"], row["tags"], row["keys"]) == ("of b", "b", [])
@@ -109,7 +109,7 @@ def test_bench_measures_and_leaves_nothing(broker: EmbeddedThread) -> None:
 
 def test_bench_consumes_what_is_there(broker: EmbeddedThread) -> None:
     kourou(broker, "send", "backlog", "x", "--count", "20")
-    (found,) = rows(kourou(broker, "bench", "backlog", "--work", "consume", "--time", "3s", "--json"))
+    (found,) = rows(kourou(broker, "bench", "backlog", "--work", "consume", "--time", "5s", "--json"))
     assert found["consumed"] == 20
     assert "sent" not in found
     nothing = kourou(broker, "bench", "nowhere", "--work", "consume", "--time", "1s")

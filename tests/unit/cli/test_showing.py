@@ -20,7 +20,7 @@ from kourou.spark.pipelines.progress import JsonLines, Lines
 from kourou.spark.pipelines.report import RunReport, Table
 
 ESCAPES = "\x1b[2J\x9b31m\x7f\u202e\u2028\r\ud800"
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 
 @given(st.text())

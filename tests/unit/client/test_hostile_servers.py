@@ -15,12 +15,13 @@ import lz4.frame
 import pytest
 import zstandard
 from tests.unit.client.hostile import BROKER, Hostile, pulled, record
+from tests.waiting import eventually
 
 from kourou.client import Client, ClientSettings, KourouError, NotANameServerError, ProducerSettings, connect
 from kourou.client.rebalancing import MEMBERS_MAX
 from kourou.client.session import QUESTIONS_MAX
 from kourou.protocol.bodies import BrokerData, QueueData, TopicRouteData
-from kourou.protocol.codes import RequestCode, ResponseCode, SysFlag
+from kourou.protocol.codes import PullSysFlag, RequestCode, ResponseCode, SysFlag
 from kourou.protocol.command import Command
 from kourou.protocol.errors import BodyError, HeaderError
 from kourou.protocol.message import MessageQueue
@@ -53,13 +54,6 @@ def memory_below(limit: int) -> Iterator[None]:
     finally:
         tracemalloc.stop()
     assert peak < limit, f"{peak / MIB:.0f} MiB"
-
-
-async def eventually(look: Callable[[], bool], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not look():
-        assert time.monotonic() < deadline, "did not happen in time"
-        await asyncio.sleep(0.01)
 
 
 def say(server: Hostile, code: int, answer: Callable[[Command], Command]) -> None:
@@ -225,6 +219,30 @@ async def test_an_offset_that_goes_backwards_repeats_nothing(server: Hostile, mq
             message.ack()
     assert seen == list(range(10))
     assert server.count(RequestCode.PULL_MESSAGE) < 10
+
+
+async def test_a_pull_tells_no_offset_that_a_later_one_may_overtake(server: Hostile, mq: Client) -> None:
+    """A broker may take note of it after an offset that was stored later, and the group goes back."""
+    told: list[tuple[int, int]] = []  # where a pull begins, and the offset that it tells
+
+    def answer(command: Command) -> Command:
+        ext = command.ext or {}
+        offset = int(ext["queueOffset"])
+        if int(ext["sysFlag"]) & PullSysFlag.COMMIT_OFFSET:
+            told.append((offset, int(ext["commitOffset"])))
+        if offset < 3:
+            return pulled(command, record(offset), offset + 1)
+        return pulled(command, b"", offset, ResponseCode.PULL_NOT_FOUND)
+
+    say(server, RequestCode.PULL_MESSAGE, answer)
+    async with mq.consume("t", group="g", start="first", pull_interval=0.01) as consumer:
+        for _ in range(2):
+            (await anext(consumer)).ack()
+            least = server.count(RequestCode.PULL_MESSAGE) + 5
+            await eventually(lambda least=least: server.count(RequestCode.PULL_MESSAGE) > least)  # type: ignore[misc]
+        assert [pair for pair in told if pair[0] != pair[1]] == []
+        (await anext(consumer)).ack()
+        await eventually(lambda: (3, 3) in told)
 
 
 async def test_an_offset_that_is_moved_backwards_again_and_again_is_followed_slowly(

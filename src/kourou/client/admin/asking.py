@@ -20,11 +20,14 @@ TIMEOUT_S = 5.0
 
 
 class Asking:
-    """Requests of an admin. Topics and groups in headers are named as brokers know them."""
+    """Requests of an admin. Topics and groups in headers are named as brokers know them.
 
-    def __init__(self, session: Session, timeout: float = TIMEOUT_S) -> None:
+    Without a `timeout`, a request waits five seconds, or the client's `request_timeout` where that is longer.
+    """
+
+    def __init__(self, session: Session, timeout: float | None = None) -> None:
         self.session = session
-        self.timeout = timeout
+        self.timeout = max(TIMEOUT_S, session.settings.request_timeout) if timeout is None else timeout
 
     async def broker(
         self,
