@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.hostile.broker_target import BrokerTarget, pull_command, send_command, until
+from tests.hostile.broker_target import BrokerTarget, pull_command, send_command
 from tests.hostile.target import Peer
+from tests.waiting import wait_for
 
 from kourou.protocol import headers
 from kourou.protocol.bodies import ConsumerData, HeartbeatData, KVTable, SubscriptionData
@@ -92,20 +93,18 @@ def _check(broker: FakedBroker, peer: Peer, number: int) -> None:
     sent = peer.ask(send_command(TOPIC, b"%d" % number))
     assert sent.code == ResponseCode.SUCCESS, sent
     assert peer.ask(send_command(f"{TOPIC}-{number}")).code == ResponseCode.SUCCESS  # a new topic, and a table's write
-    until(lambda: broker.runtime()["remainHowManyDataToFlush"] == "0 B", "the log is never synced")
+    wait_for("a sync of the log", lambda: broker.runtime()["remainHowManyDataToFlush"] == "0 B")
 
     header = headers.UpdateConsumerOffset(consumer_group=GROUP, topic=TOPIC, queue_id=0, commit_offset=number + 1)
     peer.ask(Command(RequestCode.UPDATE_CONSUMER_OFFSET, 2, ext=header.encode()))
     offsets = broker.folder / "store" / "config" / "consumerOffset.json"
-    until(lambda: offsets.exists() and f"0:{number + 1}" in offsets.read_text(), "offsets are never written")
+    wait_for("a write of the offsets", lambda: offsets.exists() and f"0:{number + 1}" in offsets.read_text())
 
     waiting = time.monotonic()
     delayed = peer.ask(send_command(f"{TOPIC}-late-{number}", b"late", properties="DELAY\x011\x02"))
     assert delayed.code == ResponseCode.SUCCESS
-    until(
-        lambda: broker.ask(pull_command(f"{TOPIC}-late-{number}", 0)).code == ResponseCode.SUCCESS,
-        "delayed messages are stuck",
-    )
+    late = pull_command(f"{TOPIC}-late-{number}", 0)
+    wait_for("a delayed message", lambda: broker.ask(late).code == ResponseCode.SUCCESS)
     assert 0.9 < time.monotonic() - waiting < 10
 
     polling = time.monotonic()
