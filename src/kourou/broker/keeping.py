@@ -102,12 +102,15 @@ class Keeping:
     def saved(self, name: str, version: int, error: str | None, now_ms: int) -> None:
         table = self._tables[name]
         table.writing = False
-        table.problem = error
+        before, table.problem = table.problem, error
         if error is not None:
-            log.error("%s not written: %s", name, error)
+            if error != before:  # each cause once, and not once per try
+                log.error("%s not written, which is retried: %s", name, error)
             self._dirty[name] = None
             table.not_before_ms = now_ms + RETRY_MS
             return
+        if before is not None:
+            log.warning("%s written again, after it failed: %s", name, before)
         table.written = version
         ready = [waiter for waiter in table.waiters if waiter.version <= version]
         table.waiters = [waiter for waiter in table.waiters if waiter.version > version]

@@ -103,6 +103,11 @@ _MUST_FINISH = frozenset(
 )
 """Requests that change several things, one after the other: once begun, they are finished though nobody waits."""
 
+_PROMISE_NO_TABLE = frozenset((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.HEART_BEAT))
+"""Requests that may make a group, or its retry topic, in passing. A group that a crash takes away is made again by the
+next of them; so a disk that can't be written keeps no consumer from reading.
+"""
+
 Answer: TypeAlias = Command | Large | None
 """The answer to a request; None if it was given or will be."""
 
@@ -384,7 +389,7 @@ class Broker:
                 answer = _refusal(asked, error)
         if answer is not None and not command.flag & _ONE_WAY:
             effects.append(Reply(asked.peer, answer))
-        if keeping.total != changes:
+        if keeping.total != changes and command.code not in _PROMISE_NO_TABLE:
             self._hold_until_kept(mark, asked.now_ms)
 
     def _check_long(self, asked: Asked) -> None:

@@ -1,5 +1,7 @@
 """Pulling: all answers with all their fields, checks in their order, tags, commits."""
 
+import errno
+import math
 from typing import Any
 
 import pytest
@@ -246,3 +248,13 @@ def test_what_is_counted(world: SimulatedBroker, client: SimulatedClient) -> Non
     ok(client, pull(offset=3))
     item = world.machine.stats.groups[TOPIC, GROUP]
     assert (item.count, item.calls) == (7, 2)
+
+
+def test_a_new_group_reads_from_a_disk_that_can_not_be_written() -> None:
+    world = SimulatedBroker()
+    client = world.connect()
+    ok(client, send())
+    world.disk.fail("replace", errno.ENOSPC, where="*/config/*", times=math.inf)
+    assert ok(client, pull(group="newcomers")).body
+    ok(client, heartbeat("c1", group="others"))
+    assert world.machine.groups.get("newcomers") is not None
