@@ -54,7 +54,7 @@ def archive(
     once: bool = True,
     every: Span = "60s",
     batch_rows: int = BATCH_ROWS,
-    form: str | None = None,
+    format: str | None = None,  # noqa: A002
     group: str | None = None,
     options: Mapping[str, str] | None = None,
     runner: Runner | None = None,
@@ -63,14 +63,14 @@ def archive(
 
     `topics` are names that commas separate, or with `pattern` a regular expression. `options` are those of the source:
     startingOffsets for queues that the lake does not know, failOnDataLoss, tags, access. With `group`, brokers are told
-    how far the archive is, as the offsets of that group. `form` is parquet or delta; a lake keeps the one that it was
-    made with. Raises PipelineError.
+    how far the archive is, as the offsets of that group. `format` is parquet or delta; a lake keeps the one that it
+    was made with. Raises PipelineError.
     """
     with (runner or Runner()).run(JOB, topics=topics, lake=str(lake), namesrv=namesrv, once=once) as run:
         every_s = span_s(every, "every")
         given = {**(options or {}), **({} if group is None else {"group": group})}
         settings = _settings(topics, namesrv, pattern, given)
-        with Lake(lake, JOB, form=form) as opened:
+        with Lake(lake, JOB, form=format) as opened:
             _Archive(run, opened, settings, batch_rows).work(None if once else every_s)
     return run.report
 

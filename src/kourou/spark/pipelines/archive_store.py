@@ -46,7 +46,7 @@ def archive_store(
     *,
     broker: str | None = None,
     topics: str | None = None,
-    form: str | None = None,
+    format: str | None = None,  # noqa: A002
     options: Mapping[str, str] | None = None,
     runner: Runner | None = None,
 ) -> RunReport:
@@ -56,7 +56,7 @@ def archive_store(
     """
     with (runner or Runner()).run(JOB, store=str(store), lake=str(lake), broker=broker, topics=topics) as run:
         settings = _settings(str(store), broker, topics, options or {})
-        with Lake(lake, JOB, form=form) as opened:
+        with Lake(lake, JOB, form=format) as opened:
             _work(run, opened, settings)
     return run.report
 
