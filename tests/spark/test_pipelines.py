@@ -2,6 +2,7 @@
 
 import json
 import threading
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,18 @@ def test_a_lake_has_what_the_topics_have(
     assert more.written.rows == 5
     assert more.from_offsets["lake-a"]["broker-a"]["1"] == 200
     assert plain_places(lake) == live_places(cluster, "lake-a", "lake-b")
+
+
+def test_rows_of_a_lake_go_back_to_a_topic(
+    spark: SparkSession, broker: EmbeddedThread, cluster: Cluster, runner: Runner, tmp_path: Path
+) -> None:
+    fill(broker, cluster, "there", queues=2, count=30)
+    create_topic(broker.namesrv, "and-back", queues=2)
+    archive("there", tmp_path / "lake", namesrv=broker.namesrv, runner=runner)
+    for frame in (read_lake(spark, tmp_path / "lake"), spark.read.parquet(str(tmp_path / "lake"))):
+        frame.write.format("rocketmq").mode("append").option("namesrv", broker.namesrv).save("and-back")
+    found = pull_all(cluster, "and-back")
+    assert Counter(row["body"] for row in found) == Counter(2 * [row["body"] for row in pull_all(cluster, "there")])
 
 
 def test_an_archive_stops_between_batches_and_goes_on(

@@ -1,6 +1,7 @@
 """Tasks, admission, offsets and options: all pure."""
 
 import json
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from kourou.spark.options import Options
 from kourou.spark.planning import Range, admit, count_waiting, make_tasks
 from kourou.spark.positions import from_nested, parse_assignment, parse_offsets, to_nested
 from kourou.spark.reading_settings import READ_OPTIONS, read_settings
+from kourou.spark.sending import first_turn
 from kourou.spark.wire import persist
 
 
@@ -203,8 +205,25 @@ def test_schemas() -> None:
 
 def test_a_sink_s_columns() -> None:
     check_columns({"body": "binary", "queue_offset": "bigint", "topic": "string"}, None)
+    check_columns({"body": "binary", "topic": "string", "date": "date", "hour": "int"}, None)  # a lake has these
     with pytest.raises(OptionError, match="where to"):
         check_columns({"body": "binary"}, None)
+    with pytest.raises(OptionError, match="no column day in a message"):
+        check_columns({"body": "binary", "day": "date"}, "orders")
+    with pytest.raises(OptionError, match="no column value in a message: here it is body"):
+        check_columns({"value": "binary"}, "orders")
+
+
+@pytest.mark.parametrize("write_id", ["query/{}", "{}"])
+def test_micro_batches_begin_with_different_queues(write_id: str) -> None:
+    queues = 8
+    for part in range(3):
+        begun = Counter(first_turn(write_id.format(number), part) % queues for number in range(64 * queues))
+        assert len(begun) == queues
+        assert max(begun.values()) < 2 * min(begun.values())
+    turns = [first_turn(f"query/{number}", 0) % queues for number in range(queues)]
+    assert sorted(turns) == list(range(queues))  # one after the other
+    assert {first_turn("query/7", part) % queues for part in range(queues)} == set(range(queues))
 
 
 def test_a_route_has_only_queues_that_can_be_used() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -190,6 +191,28 @@ def test_a_sink_and_back(spark: SparkSession, broker: EmbeddedThread, cluster: C
     assert len(copies) == 2000
     assert len({row["unique_key"] for row in copies}) == 1000
     assert {bytes(row["body"]) for row in copies} == {bytes(row["body"]) for row in rows}
+
+
+def test_micro_batches_fill_all_queues(
+    spark: SparkSession, broker: EmbeddedThread, cluster: Cluster, tmp_path: Path
+) -> None:
+    fill(broker, cluster, "drops", queues=1, count=40)
+    create_topic(broker.namesrv, "buckets", queues=4)
+    source = spark.readStream.format("rocketmq").option("namesrv", broker.namesrv).option("topics", "drops")
+    query = (
+        source.option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", 10)
+        .load()
+        .writeStream.format("rocketmq")
+        .option("namesrv", broker.namesrv)
+        .option("topic", "buckets")
+        .option("checkpointLocation", str(tmp_path / "state"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination(120)
+    assert query.exception() is None
+    assert Counter(row["queue_id"] for row in pull_all(cluster, "buckets")) == {0: 10, 1: 10, 2: 10, 3: 10}
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
+from zlib import crc32
 
 import msgspec
 
@@ -65,6 +66,15 @@ class UnderWay(msgspec.Struct, gc=False):
     link: Link
     number: int
     parcel: Parcel
+
+
+def first_turn(write_id: str, part: int) -> int:
+    """Which queue a task begins with. Micro-batches are often one request a task: were it always the same queue, a
+    stream would fill one queue per task and leave the others empty. A write that is repeated begins where it began.
+    """
+    query, _, batch = write_id.rpartition("/")
+    turn = int(batch) if query and batch.isascii() and batch.isdigit() else crc32(batch.encode())
+    return crc32(query.encode()) + turn + part
 
 
 class Sender:

@@ -32,7 +32,7 @@ from kourou.spark.pipelines.ledger import NestedDone, from_nested_done, to_neste
 from kourou.spark.pipelines.report import RunReport
 from kourou.spark.pipelines.running import Run
 from kourou.spark.pulling import Patience
-from kourou.spark.sending import BATCH_ROWS, BATCH_SIZE, Sender
+from kourou.spark.sending import BATCH_ROWS, BATCH_SIZE, Sender, first_turn
 from kourou.spark.sink import SINK_OPTIONS, SinkSettings, sink_settings
 
 if TYPE_CHECKING:
@@ -178,8 +178,9 @@ class ShipmentWriter(DataSourceArrowWriter):
         part = 0 if context is None else context.partitionId()
         settings = self._settings
         cluster = Cluster(settings.name_servers, settings.access, settings.retry_s)
-        sender = Sender(cluster, settings.group, Patience(settings.retry_s), turn=part)
-        return ShipmentMessage(ship(iterator, sender, settings.topic, self._how, f"{self._how.write_id}/{part}"))
+        write_id = self._how.write_id
+        sender = Sender(cluster, settings.group, Patience(settings.retry_s), turn=first_turn(write_id, part))
+        return ShipmentMessage(ship(iterator, sender, settings.topic, self._how, f"{write_id}/{part}"))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         total = Shipment()
