@@ -17,7 +17,7 @@ from kourou.spark.messages import check_columns
 from kourou.spark.options import Options
 from kourou.spark.planning import Range, admit, count_waiting, make_tasks
 from kourou.spark.positions import from_nested, parse_assignment, parse_offsets, to_nested
-from kourou.spark.reading_settings import READ_OPTIONS, read_settings
+from kourou.spark.reading_settings import READ_OPTIONS, TopicTimes, read_settings
 from kourou.spark.sending import first_turn
 from kourou.spark.wire import persist
 
@@ -157,6 +157,39 @@ def test_an_unknown_option() -> None:
 def settings(streaming: bool = False, given_: dict[str, str] | None = None, **more: str) -> Any:
     found = {"namesrv": "h:1", "topics": "t", **(given_ or {}), **more}
     return read_settings(Options(found, READ_OPTIONS), streaming=streaming)
+
+
+@pytest.mark.parametrize(
+    ("given_", "said"),
+    [
+        ({"kafka.bootstrap.servers": "a:9092"}, "here it is namesrv, the addresses of name servers"),
+        ({"subscribe": "orders"}, "no option subscribe: that is Kafka's; here it is topics"),
+        ({"subscribePattern": "o.*"}, "here it is topicPattern"),
+        ({"startingOffsetsByTimestamp": '{"o":{"0":1}}'}, 'here it is startingTimestamp, by topic: {"orders": '),
+        ({"kafka.group.id": "g"}, "here it is group"),
+        ({"kafka.max.poll.records": "5"}, "that is Kafka's; there are accessKey, assign,"),
+        ({"topics": "o", "startingOffsets": '{"o": {"0": 23}}'}, "a broker's name belongs in between"),
+        ({"assign": '{"o": [0, 1]}'}, "a broker's name belongs in between"),
+        ({"topics": "o", "startingOffsets": "2024-05-01T12:00:00Z"}, "no time: that is option startingTimestamp"),
+        ({"topics": "o", "startingOffsets": "1714564800000"}, "no time: that is option startingTimestamp"),
+        ({"topics": "o", "startingTimestamp": '{"o": {"0": 5}}'}, "times are by topic, not by queue"),
+        ({"topics": "o", "startingTimestamp": '{"o": true}'}, "has to look like"),
+        ({"topics": "o", "startingTimestamp": "{"}, "option startingTimestamp is no JSON"),
+    ],
+    ids=str,
+)
+def test_words_of_kafka_get_a_hint(given_: dict[str, str], said: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        read_settings(Options({"namesrv": "a:1", **given_}, READ_OPTIONS), streaming=False)
+    assert said in str(caught.value)
+
+
+def test_times_of_topics() -> None:
+    text = '{"a": "2024-05-01T12:00:00Z", "b": 7}'
+    found = read_settings(
+        Options({"namesrv": "a:1", "topics": "a,b", "startingTimestamp": text}, READ_OPTIONS), streaming=False
+    )
+    assert found.starting == TopicTimes({"a": 1714564800000, "b": 7})
 
 
 def test_where_reading_begins() -> None:

@@ -13,7 +13,8 @@
     unique_key      string                    made up: the same for the same row, however often it is sent
 
 The other columns of the row schema may be there and are not sent, and neither are `date` and `hour` of a lake: rows
-that were read from a topic or a lake can be written as they are. Properties that belong to the system are left out: the broker sets its own.
+that were read from a topic or a lake can be written as they are. Properties that belong to the system are left out: the
+broker sets its own.
 """
 
 from collections.abc import Iterator, Mapping

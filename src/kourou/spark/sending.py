@@ -168,6 +168,7 @@ class Sender:
 
     def _parcels(self, wave: list[Draft]) -> Iterator[Parcel]:
         """Messages of the same topic and queue together, in the order of their rows."""
+        self._cluster.routes(draft.topic for draft in wave)  # of many topics in one question
         together: dict[tuple[str, int | None], list[Draft]] = defaultdict(list)
         for draft in wave:
             queue = None
@@ -183,8 +184,7 @@ class Sender:
 
     def _deliver(self, parcels: list[Parcel]) -> list[Parcel]:
         """Send these by new routes, each when the one before is acknowledged; those that have to be sent again."""
-        for topic in {parcel.topic for parcel in parcels}:
-            self._cluster.route(topic, fresh=True)
+        self._cluster.routes({parcel.topic for parcel in parcels}, fresh=True)
         failed: list[Parcel] = []
         trouble: KourouError | None = None
         for number, parcel in enumerate(parcels):

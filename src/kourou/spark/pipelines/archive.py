@@ -126,7 +126,7 @@ class _Archive:
             report.charts.append(topics_chart(counts))
 
     def _ends(self) -> Offsets:
-        return self._topics.cluster.ends(self._topics.queues())
+        return self._topics.reachable.ends(self._topics.queues())
 
     def _batch(self, ends: Offsets) -> bool:
         """Archive what is there, or as much as a batch takes. Is there more?"""

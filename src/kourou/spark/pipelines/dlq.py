@@ -104,10 +104,8 @@ def _dead_topics(cluster: Cluster, groups: Sequence[str], report: RunReport) -> 
     wanted = [f"{DLQ}{group.removeprefix(DLQ)}" for group in groups] or there
     report.notes += [f"group {name.removeprefix(DLQ)} has no dead letters" for name in wanted if name not in there]
     found = []
-    for name in wanted:
-        if name not in there:
-            continue
-        if cluster.route(name, fresh=True).readable:
+    for name, route in cluster.routes((name for name in wanted if name in there), fresh=True, gone_ok=True).items():
+        if route.readable:
             found.append(name)
         else:
             report.notes.append(f"{name} may not be read: give it the permission to (updateTopicPerm -p 6)")
