@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from html import escape
+from itertools import takewhile
 from typing import Final
 
 from kourou.spark.pipelines.report import Chart
@@ -21,14 +22,31 @@ def svg(chart: Chart) -> str:
     known = [value for values in chart.series.values() for value in values if value is not None]
     if not chart.x or not known:
         return '<p class="empty">nothing to show</p>'
+    if chart.kind == "lines" and len(set(chart.x)) == 1:
+        chart = _as_bars(chart)
     top = _round_up(max(*known, 0.0, 0.0))
     low = min(*known, 0.0, 0.0)
     parts = [_axes(low, top, chart.unit)]
     parts += _lines(chart, low, top) if chart.kind == "lines" else _bars(chart, low, top)
     return (
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(chart.title, quote=True)}">'
-        f"{''.join(parts)}</svg>{_legend(chart)}"
+        f"{''.join(parts)}</svg>{_legend(chart)}{_left_out(chart)}"
     )
+
+
+def _as_bars(chart: Chart) -> Chart:
+    """A line of one point would be a dot somewhere: a bar for each series shows it."""
+    last = {
+        name: next((one for one in reversed(values) if one is not None), None) for name, values in chart.series.items()
+    }
+    moment = _time(float(chart.x[0]), 86_400_001) if chart.is_time else _short(float(chart.x[0]))
+    return Chart(title=chart.title, kind="bars", x=list(last), series={moment: list(last.values())}, unit=chart.unit)
+
+
+def _left_out(chart: Chart) -> str:
+    if chart.kind == "bars" and len(chart.x) > BARS_MAX:
+        return f'<p class="empty">the first {BARS_MAX} of {len(chart.x):,}</p>'
+    return ""
 
 
 def ticks(low: float, high: float, count: int = TICKS) -> list[float]:
@@ -107,6 +125,8 @@ def _bars(chart: Chart, low: float, top: float) -> Iterator[str]:
     room = (WIDTH - LEFT - RIGHT) / len(names)
     wide = room * 0.8 / len(chart.series)
     base = _y(max(low, 0.0), low, top)
+    fits = all(len(name) * 6.5 <= room for name in names)
+    common = _common(names)
     for at, name in enumerate(names):
         for number, values in enumerate(chart.series.values()):
             value = values[at]
@@ -119,11 +139,21 @@ def _bars(chart: Chart, low: float, top: float) -> Iterator[str]:
                 f"<title>{escape(name)}: {_short(value)}</title></rect>"
             )
         letters = max(int(room / 6.5), 1)
-        label = name if len(name) <= letters else name[: letters - 1] + "…"
+        label = name if fits else name[len(common) :]
+        label = label if len(label) <= letters else label[: letters - 1] + "…"
         yield (
             f'<text x="{LEFT + room * (at + 0.5):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">'
             f"{escape(label)}</text>"
         )
+
+
+def _common(names: Sequence[str]) -> str:
+    """The words that all names begin with, which tell nobody which is which."""
+    if len(names) < 2:
+        return ""
+    low, high = min(names).split(" "), max(names).split(" ")  # what these two share, all between them have
+    shared = list(takewhile(lambda pair: pair[0] == pair[1], zip(low[:-1], high[:-1], strict=False)))
+    return "".join(f"{word} " for word, _ in shared)
 
 
 def _legend(chart: Chart) -> str:

@@ -85,7 +85,9 @@ def triage(
     """
     options = _access(namesrv, options)
     groups = groups.replace(",", " ").split() if isinstance(groups, str) else groups
-    with (runner or Runner()).run("dlq triage", groups=", ".join(groups) or "all", by=by, where=where) as run:
+    with (runner or Runner()).run(
+        "dlq triage", reads_only=True, groups=", ".join(groups) or "all", by=by, where=where
+    ) as run:
         chosen = choice(since=since, until=until, key=key, where=where)
         topics = _dead_topics(_cluster(options), groups, run.report)
         if not topics and not groups:
@@ -246,7 +248,7 @@ def redrive(
     """
     options = _access(namesrv, options)
     asked = {"group": group, "target": target, "state": str(state), "where": where, "rate": rate}
-    with (runner or Runner()).run("dlq redrive", **asked, dry_run=dry_run) as run:
+    with (runner or Runner()).run("dlq redrive", reads_only=dry_run, **asked, dry_run=dry_run) as run:
         chosen = choice(since=since, until=until, key=key, where=where)
         cluster = _cluster(options)
         topics = _dead_topics(cluster, [group], run.report)

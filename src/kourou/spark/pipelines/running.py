@@ -102,15 +102,15 @@ class Runner:
                 self.after_start()
         return self._spark
 
-    def run(self, pipeline: str, **settings: Any) -> "Run":
+    def run(self, pipeline: str, *, reads_only: bool = False, **settings: Any) -> "Run":
         """`settings` are for the report: what was asked for, without secrets."""
-        return Run(self, pipeline, settings)
+        return Run(self, pipeline, settings, reads_only=reads_only)
 
 
 class Run:
     """One run. `with` it; its report is complete behind that."""
 
-    def __init__(self, runner: Runner, pipeline: str, settings: Mapping[str, Any]) -> None:
+    def __init__(self, runner: Runner, pipeline: str, settings: Mapping[str, Any], *, reads_only: bool = False) -> None:
         self._runner = runner
         self._began = time.monotonic()
         self._speed = Speed()
@@ -121,6 +121,7 @@ class Run:
         self.report = RunReport(
             pipeline=pipeline,
             started=time_text(time.time() * 1000),
+            reads_only=reads_only,
             settings={name: value for name, value in settings.items() if value is not None},
         )
 
@@ -239,8 +240,8 @@ class Run:
             raise PipelineError(report.errors[-1], report) from error
 
     def _charts(self) -> list[Chart]:
-        if len(self._points) < 2:
-            return []
+        if len(self._points) < 2 or any(one.lags is not None for _, one in self._points):
+            return []  # a run that watches groups has a chart of its own
         times = [moment for moment, _ in self._points]
         batches = [progress for _, progress in self._points]
         charts = [

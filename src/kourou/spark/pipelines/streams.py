@@ -64,7 +64,7 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True):
         """What the checkpoint is for, and for nothing else."""
         return {**self.job, "topics": self.topics}
 
-    def asked(self) -> dict[str, object]:
+    def asked(self) -> dict[str, Any]:
         return {"topics": self.topics, "target": self.target, "checkpoint": self.checkpoint, "once": self.once}
 
 
