@@ -319,6 +319,9 @@ def test_labels_that_do_not_fit_say_what_is_different() -> None:
     assert [label for label in re.findall(r">(\d+)</text>", drawn) if label in map(str, range(16))][-16:] == [
         str(number) for number in range(16)
     ]
+    names = [f"{topic} broker-a {number}" for topic in ("orders", "payments") for number in range(8)]
+    drawn = svg(Chart(title="Q", kind="bars", x=names, series={"lag": [1.0] * 16}))
+    assert drawn.count("-a 7</text>") == 2  # the beginnings are alike, the ends are not
     many = svg(Chart(title="Q", kind="bars", x=[f"q {number}" for number in range(50)], series={"lag": [1.0] * 50}))
     assert "the first 40 of 50" in many
 

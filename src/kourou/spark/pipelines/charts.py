@@ -101,9 +101,9 @@ def _lines(chart: Chart, low: float, top: float) -> Iterator[str]:
                     f'<circle cx="{place(x):.1f}" cy="{_y(value, low, top):.1f}" r="2.4" fill="{colour}"/>'
                     for x, value in piece
                 )
-    for x in [first, (first + last) / 2, last] if last > first else [first]:
+    for x, anchor in ((first, "start"), ((first + last) / 2, "middle"), (last, "end")):
         label = _time(x, last - first) if chart.is_time else _short(x)
-        yield f'<text x="{place(x):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{label}</text>'
+        yield f'<text x="{place(x):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="{anchor}">{label}</text>'
 
 
 def _pieces(xs: Sequence[float], values: Sequence[float | None]) -> Iterator[list[tuple[float, float]]]:
@@ -125,8 +125,8 @@ def _bars(chart: Chart, low: float, top: float) -> Iterator[str]:
     room = (WIDTH - LEFT - RIGHT) / len(names)
     wide = room * 0.8 / len(chart.series)
     base = _y(max(low, 0.0), low, top)
-    fits = all(len(name) * 6.5 <= room for name in names)
-    common = _common(names)
+    letters = max(int(room / 6.5), 2)
+    labels = _labels(names, letters)
     for at, name in enumerate(names):
         for number, values in enumerate(chart.series.values()):
             value = values[at]
@@ -138,13 +138,23 @@ def _bars(chart: Chart, low: float, top: float) -> Iterator[str]:
                 f'height="{abs(base - y):.1f}" fill="{COLOURS[number % len(COLOURS)]}">'
                 f"<title>{escape(name)}: {_short(value)}</title></rect>"
             )
-        letters = max(int(room / 6.5), 1)
-        label = name if fits else name[len(common) :]
-        label = label if len(label) <= letters else label[: letters - 1] + "…"
         yield (
             f'<text x="{LEFT + room * (at + 0.5):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">'
-            f"{escape(label)}</text>"
+            f"{escape(labels[at])}</text>"
         )
+
+
+def _labels(names: Sequence[str], letters: int) -> list[str]:
+    """Names in so many letters: without the words that all begin with, then their beginnings, or where these are
+    alike, their ends."""
+    if all(len(name) <= letters for name in names):
+        return list(names)
+    common = _common(names)
+    short = [name[len(common) :] for name in names]
+    heads = [name if len(name) <= letters else f"{name[: letters - 1]}…" for name in short]
+    if len(set(heads)) == len(set(names)):
+        return heads
+    return [name if len(name) <= letters else f"…{name[1 - letters :]}" for name in short]
 
 
 def _common(names: Sequence[str]) -> str:
