@@ -25,6 +25,7 @@ from kourou.spark.pipelines.progress import BatchProgress
 from kourou.spark.pipelines.report import Cell, RunReport, Table
 from kourou.spark.pipelines.running import Run, Runner
 from kourou.spark.pipelines.showing import HIDDEN, place_of
+from kourou.spark.pipelines.tasks import parallelism, run_tasks
 
 JOB: Final = "compact"
 TARGET_SIZE: Final = "128m"
@@ -95,13 +96,12 @@ def _work(
 
 
 def _merge(run: Run, lake: Lake, merges: list[Merge], totals: dict[str, Totals]) -> None:
-    context = run.spark.sparkContext
-    share = max(context.defaultParallelism, 1) * MERGES_PER_CORE
+    share = parallelism(run.spark) * MERGES_PER_CORE
     job = MergeTask(lake.url, lake.staged)
     while merges and not run.is_stopping:
         began = time.monotonic()
         here, merges = merges[:share], merges[share:]
-        found = context.parallelize(here, len(here)).map(job).collect()
+        found = run_tasks(run.spark, job, here)
         results = [one for one in found if one is not None]
         run.report.skip("files that were replaced or deleted meanwhile", sum(map(_count, here)) - _count(*results))
         try:

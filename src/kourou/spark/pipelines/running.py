@@ -37,7 +37,7 @@ from kourou.protocol.errors import KourouError
 from kourou.spark.errors import SparkError
 from kourou.spark.pipelines.progress import BatchProgress, Silent, Speed, Watch
 from kourou.spark.pipelines.report import Chart, RunReport, time_text
-from kourou.spark.session import check_installation, prepare, reason, session
+from kourou.spark.session import CONNECT, check_installation, prepare, reason, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -292,6 +292,11 @@ def start_session(name: str, master: str, settings: Mapping[str, str]) -> "Spark
     from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway
 
+    if master.startswith(CONNECT):
+        try:
+            return session(name, master, settings)
+        except Exception as error:
+            raise SparkError(f"Spark Connect at {master} can't be used: {explain(error)}") from None
     settings = prepare(master, {**SETTINGS, **settings})
     if SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
         conf = SparkConf(loadDefaults=False).setAll(list(settings.items())).setMaster(master)
