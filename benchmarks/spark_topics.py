@@ -98,7 +98,9 @@ def _broker(namesrv: str) -> str:
 def _start(folder: Path) -> tuple["subprocess.Popen[bytes]", str]:
     ready = folder / "ready.json"
     words = ["run", "--namesrv-port", "0", "--port", "0", "--store", str(folder / "store"), "--ready-file", str(ready)]
-    process = subprocess.Popen([sys.executable, "-m", "kourou", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kourou", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     deadline = time.monotonic() + START_S
     while not ready.exists():
         if process.poll() is not None or time.monotonic() > deadline:

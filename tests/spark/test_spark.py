@@ -1,5 +1,7 @@
 """The data sources in a real Spark, against a real broker of ours."""
 
+import contextlib
+import io
 import json
 import shutil
 from collections import Counter
@@ -112,6 +114,12 @@ def test_columns_and_places(spark: SparkSession, broker: EmbeddedThread, cluster
     assert early + late == 100
     assert late > 0
     pushed = live(spark, broker, "places", pushdown=True)
+    narrow = pushed.filter("queue_id = 1 and queue_offset >= 45 and tags like 'r%d'")
+    with contextlib.redirect_stdout(io.StringIO()) as told:
+        narrow.explain(mode="formatted")
+    shown = next(line for line in told.getvalue().splitlines() if "PushedFilters" in line)
+    assert "EqualTo(queue_id,1)" in shown and "GreaterThanOrEqual(queue_offset,45)" in shown and "tags" not in shown
+    assert narrow.count() == pushed.filter("queue_id = 1 and queue_offset >= 45 and tags = 'red'").count() > 0
     assert pushed.filter("queue_id = 1 and queue_offset >= 45").count() == 5
     named = live(spark, broker, "places").selectExpr("properties['KEYS'] as k").collect()
     assert {row.k for row in named} == {f"k{number}" for number in range(50)}
