@@ -2,6 +2,7 @@
 
 import json
 import threading
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,18 @@ def test_a_lake_has_what_the_topics_have(
     assert plain_places(lake) == live_places(cluster, "lake-a", "lake-b")
 
 
+def test_rows_of_a_lake_go_back_to_a_topic(
+    spark: SparkSession, broker: EmbeddedThread, cluster: Cluster, runner: Runner, tmp_path: Path
+) -> None:
+    fill(broker, cluster, "there", queues=2, count=30)
+    create_topic(broker.namesrv, "and-back", queues=2)
+    archive("there", tmp_path / "lake", namesrv=broker.namesrv, runner=runner)
+    for frame in (read_lake(spark, tmp_path / "lake"), spark.read.parquet(str(tmp_path / "lake"))):
+        frame.write.format("rocketmq").mode("append").option("namesrv", broker.namesrv).save("and-back")
+    found = pull_all(cluster, "and-back")
+    assert Counter(row["body"] for row in found) == Counter(2 * [row["body"] for row in pull_all(cluster, "there")])
+
+
 def test_an_archive_stops_between_batches_and_goes_on(
     spark: SparkSession, broker: EmbeddedThread, cluster: Cluster, runner: Runner, tmp_path: Path
 ) -> None:
@@ -154,7 +167,7 @@ def test_a_lake_that_is_compacted(
     """By batches that are small; the rows stay as they were, and a replay reads them."""
     topic, copy, lake = f"small-{form}", f"again-{form}", tmp_path / "lake"
     fill(broker, cluster, topic, queues=2, count=60)
-    assert archive(topic, lake, namesrv=broker.namesrv, batch_rows=30, form=form, runner=runner).batches == 4
+    assert archive(topic, lake, namesrv=broker.namesrv, batch_rows=30, format=form, runner=runner).batches == 4
     assert lake_rows(spark, lake) == expected(cluster, topic)
     report = compact(lake, runner=runner)
     assert (report.read.rows, report.written.rows, report.stopped) == (120, 120, "end")
@@ -170,14 +183,14 @@ def test_a_lake_that_is_compacted(
     if form == "delta":
         assert read_lake(spark, lake, version=0).count() == 0
         assert [read_lake(spark, lake, version=at).count() for at in (1, 4, 5)] == [30, 120, 120]
-        assert "were replaced before are deleted" in compact(lake, vacuum_s=0, runner=runner).notes[0]
+        assert "were replaced before are deleted" in compact(lake, vacuum=0, runner=runner).notes[0]
         assert lake_rows(spark, lake) == expected(cluster, topic)
     else:
         assert plain_places(lake) == live_places(cluster, topic)
         with pytest.raises(OptionError, match="has no versions"):
             read_lake(spark, lake, version=1)
         with pytest.raises(PipelineError, match="keeps no files that were replaced"):
-            compact(lake, vacuum_s=0, runner=runner)
+            compact(lake, vacuum=0, runner=runner)
 
 
 def test_a_compaction_beside_another_or_beside_a_reader(
@@ -194,7 +207,7 @@ def test_a_compaction_beside_another_or_beside_a_reader(
     assert report.notes == ["a replay reads this lake: what it may need was not replaced"]
     assert (report.written.rows, sum(report.skipped.values())) == (0, 4)
     assert compact(lake, runner=runner).written.rows == 20
-    with pytest.raises(PipelineError, match="--target-size is a size in bytes, not 1"):
+    with pytest.raises(PipelineError, match="target_size is at least 2 bytes, not 1"):
         compact(lake, target_size=1, runner=runner)
 
 

@@ -306,6 +306,48 @@ def test_an_empty_chart() -> None:
     assert "nothing to show" in svg(Chart(title="E", kind="lines", x=[1.0], series={"a": [None]}))
 
 
+def test_one_moment_is_a_bar_and_no_dot() -> None:
+    lags = Chart(title="Lag", kind="lines", x=[1.7e12], series={"a": [3.0], "b": [None]}, is_time=True)
+    drawn = svg(lags)
+    assert "<rect" in drawn and "<circle" not in drawn and "<polyline" not in drawn
+    assert ">a</text>" in drawn
+
+
+def test_labels_that_do_not_fit_say_what_is_different() -> None:
+    names = [f"orders broker-a {number}" for number in range(16)]
+    drawn = svg(Chart(title="Q", kind="bars", x=names, series={"lag": [1.0] * 16}))
+    assert [label for label in re.findall(r">(\d+)</text>", drawn) if label in map(str, range(16))][-16:] == [
+        str(number) for number in range(16)
+    ]
+    names = [f"{topic} broker-a {number}" for topic in ("orders", "payments") for number in range(8)]
+    drawn = svg(Chart(title="Q", kind="bars", x=names, series={"lag": [1.0] * 16}))
+    assert drawn.count("-a 7</text>") == 2  # the beginnings are alike, the ends are not
+    many = svg(Chart(title="Q", kind="bars", x=[f"q {number}" for number in range(50)], series={"lag": [1.0] * 50}))
+    assert "the first 40 of 50" in many
+
+
+def test_wide_tables_are_not_clipped() -> None:
+    """Text breaks where there is no room, so that all columns are on the page, and numbers stay whole."""
+    columns = ["group", "topic", "broker", "queue", "committed", "end", "lag", "oldest waits", "lost"]
+    row: list[Any] = [
+        "a-group-with-a-long-name" * 4,
+        "topic" * 20,
+        "broker" * 10,
+        3,
+        None,
+        12_345_678,
+        5,
+        "3m05s",
+        None,
+    ]
+    report = RunReport(pipeline="p", started="now", tables=[Table("Queues", columns, [row])])
+    text = page(report)
+    style = text[text.index("<style>") : text.index("</style>")]
+    assert "overflow-x" not in style and "overflow-wrap:anywhere" in style
+    assert '<td class="n">12,345,678</td>' in text
+    assert '<th class="n">committed</th>' in text
+
+
 def test_a_page_loads_nothing_and_escapes_everything(tmp_path: Path) -> None:
     report = RunReport(
         pipeline="archive",

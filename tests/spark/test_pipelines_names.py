@@ -11,7 +11,7 @@ import typer
 from kourou.cli.pipelines_commands import app
 from kourou.spans import is_span, seconds_of
 from kourou.spark.errors import OptionError
-from kourou.spark.pipelines.choosing import choice, span_s
+from kourou.spark.pipelines.choosing import choice, size_bytes, span_s
 
 FUNCTIONS = {
     "archive": "archive.archive",
@@ -69,6 +69,8 @@ def test_defaults_and_units_are_the_same(verb: str) -> None:
         assert (option.default or None) == (default or None), name
         if name in ("every", "window"):
             assert is_span(str(default)), name
+        if name.endswith("_size"):
+            assert size_bytes(default, name), name
 
 
 def test_positions_are_the_same() -> None:
@@ -96,6 +98,17 @@ def test_other_text_is_refused(text: str) -> None:
     assert not is_span(text)
     with pytest.raises(OptionError, match=rf"every {text}: a time such as"):
         span_s(text, "every")
+
+
+@pytest.mark.parametrize(("size", "count"), [("64m", 64 << 20), ("1g", 1 << 30), ("12 kb", 12 << 10), (5, 5)])
+def test_sizes_are_text_or_bytes(size: Any, count: int) -> None:
+    assert size_bytes(size, "target_size") == count
+
+
+@pytest.mark.parametrize("size", ["128", "", "many", "-1m"])
+def test_other_sizes_are_refused(size: str) -> None:
+    with pytest.raises(OptionError, match="target_size"):
+        size_bytes(size, "target_size")
 
 
 def test_times_are_text_or_a_datetime() -> None:

@@ -16,6 +16,8 @@ from kourou.cli.pipelines_commands import app
 from kourou.embedded import EmbeddedThread
 from kourou.protocol.message import MessageQueue
 from kourou.spark.cluster import Cluster
+from kourou.spark.pipelines.page import page
+from kourou.spark.pipelines.progress import BatchProgress
 from kourou.spark.pipelines.report import RunReport, Table
 from kourou.spark.pipelines.running import PipelineError, Runner
 from kourou.spark.pipelines.stats import Standing, lag, traffic
@@ -91,6 +93,34 @@ def test_lag_over_time(broker: EmbeddedThread, cluster: Cluster) -> None:
     assert chart.series == {"mover": [30.0, 25.0, 20.0]}
 
 
+def test_groups_are_not_added_up(broker: EmbeddedThread, cluster: Cluster) -> None:
+    create_topic(broker.namesrv, "several")
+    send(cluster, "several", [b"x"] * 40)
+    [queue] = cluster.route("several").readable
+    cluster.commit({queue: 10}, "slow")
+    cluster.commit({queue: 38}, "quick")
+    watch = Kept()
+    report = lag("slow,quick", "several", namesrv=broker.namesrv, every=0.0, samples=2, runner=Runner(watch=watch))
+    assert [one.lags for one in watch.batches] == [{"slow": 30, "quick": 2}] * 2
+    assert [(one.lag, one.rows) for one in watch.batches] == [(None, 0)] * 2
+    assert watch.batches[0].line().startswith("sample 0  slow lag 30  quick lag 2")
+    assert [chart.title for chart in report.charts] == ["Lag by queue", "Lag by group"]
+    text, html = report.text().splitlines()[0], page(report)
+    assert text.startswith("stats lag: 30 messages before slow in 1 of 1 queues, the oldest waits ")
+    assert "; 2 messages before quick in 1 of 1 queues" in text and text.endswith("2 samples")
+    for said in (text, html):
+        assert not re.search(r"\bread\b|\bwritten\b", said)
+    assert re.search(r"<b>30</b><span>messages before slow", html)
+    assert not re.search(r"<b>32</b>", html)
+
+
+def test_who_only_reads_does_not_speak_of_writing() -> None:
+    with Runner().run("look", reads_only=True) as run:
+        run.batch(BatchProgress(batch=0, rows=3, bytes=30, seconds=0.1, written=0))
+    assert "3 messages (30 B) read, 1 batch in" in run.report.text()
+    assert "written" not in page(run.report)
+
+
 def test_lag_stops_when_it_is_asked_to(broker: EmbeddedThread, cluster: Cluster) -> None:
     create_topic(broker.namesrv, "endless")
     runner = Runner()
@@ -116,14 +146,14 @@ def test_mistakes_about_lag(broker: EmbeddedThread) -> None:
 def test_lag_on_the_command_line(broker: EmbeddedThread, cluster: Cluster, tmp_path: Path) -> None:
     create_topic(broker.namesrv, "told")
     send(cluster, "told", [b"x"] * 3)
-    page = tmp_path / "lag.html"
-    words = ["stats", "lag", "someone", "told", "-n", broker.namesrv, "--json", "--html", str(page)]
+    path = tmp_path / "lag.html"
+    words = ["stats", "lag", "someone", "told", "-n", broker.namesrv, "--json", "--html", str(path)]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
     report = json.loads(done.stdout.splitlines()[-1])
     found = report.get("report", report)
     assert found["tables"][0]["rows"][0][:5] == ["someone", "told", 1, 1, 3]
-    assert "Lag by queue" in page.read_text()
+    assert "Lag by queue" in path.read_text()
     missing = CliRunner().invoke(app, ["stats", "lag", "someone", "nowhere", "-n", broker.namesrv])
     assert missing.exit_code == 1
     assert "there is no topic 'nowhere'" in missing.stderr

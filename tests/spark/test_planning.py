@@ -1,6 +1,7 @@
 """Tasks, admission, offsets and options: all pure."""
 
 import json
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ from kourou.spark.messages import check_columns
 from kourou.spark.options import Options
 from kourou.spark.planning import Range, admit, count_waiting, make_tasks
 from kourou.spark.positions import from_nested, parse_assignment, parse_offsets, to_nested
-from kourou.spark.reading_settings import READ_OPTIONS, read_settings
+from kourou.spark.reading_settings import READ_OPTIONS, TopicTimes, read_settings
+from kourou.spark.sending import first_turn
 from kourou.spark.wire import persist
 
 
@@ -157,6 +159,39 @@ def settings(streaming: bool = False, given_: dict[str, str] | None = None, **mo
     return read_settings(Options(found, READ_OPTIONS), streaming=streaming)
 
 
+@pytest.mark.parametrize(
+    ("given_", "said"),
+    [
+        ({"kafka.bootstrap.servers": "a:9092"}, "here it is namesrv, the addresses of name servers"),
+        ({"subscribe": "orders"}, "no option subscribe: that is Kafka's; here it is topics"),
+        ({"subscribePattern": "o.*"}, "here it is topicPattern"),
+        ({"startingOffsetsByTimestamp": '{"o":{"0":1}}'}, 'here it is startingTimestamp, by topic: {"orders": '),
+        ({"kafka.group.id": "g"}, "here it is group"),
+        ({"kafka.max.poll.records": "5"}, "that is Kafka's; there are accessKey, assign,"),
+        ({"topics": "o", "startingOffsets": '{"o": {"0": 23}}'}, "a broker's name belongs in between"),
+        ({"assign": '{"o": [0, 1]}'}, "a broker's name belongs in between"),
+        ({"topics": "o", "startingOffsets": "2024-05-01T12:00:00Z"}, "no time: that is option startingTimestamp"),
+        ({"topics": "o", "startingOffsets": "1714564800000"}, "no time: that is option startingTimestamp"),
+        ({"topics": "o", "startingTimestamp": '{"o": {"0": 5}}'}, "times are by topic, not by queue"),
+        ({"topics": "o", "startingTimestamp": '{"o": true}'}, "has to look like"),
+        ({"topics": "o", "startingTimestamp": "{"}, "option startingTimestamp is no JSON"),
+    ],
+    ids=str,
+)
+def test_words_of_kafka_get_a_hint(given_: dict[str, str], said: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        read_settings(Options({"namesrv": "a:1", **given_}, READ_OPTIONS), streaming=False)
+    assert said in str(caught.value)
+
+
+def test_times_of_topics() -> None:
+    text = '{"a": "2024-05-01T12:00:00Z", "b": 7}'
+    found = read_settings(
+        Options({"namesrv": "a:1", "topics": "a,b", "startingTimestamp": text}, READ_OPTIONS), streaming=False
+    )
+    assert found.starting == TopicTimes({"a": 1714564800000, "b": 7})
+
+
 def test_where_reading_begins() -> None:
     assert settings().starting == "earliest"
     assert settings(streaming=True).starting == "latest"
@@ -203,8 +238,25 @@ def test_schemas() -> None:
 
 def test_a_sink_s_columns() -> None:
     check_columns({"body": "binary", "queue_offset": "bigint", "topic": "string"}, None)
+    check_columns({"body": "binary", "topic": "string", "date": "date", "hour": "int"}, None)  # a lake has these
     with pytest.raises(OptionError, match="where to"):
         check_columns({"body": "binary"}, None)
+    with pytest.raises(OptionError, match="no column day in a message"):
+        check_columns({"body": "binary", "day": "date"}, "orders")
+    with pytest.raises(OptionError, match="no column value in a message: here it is body"):
+        check_columns({"value": "binary"}, "orders")
+
+
+@pytest.mark.parametrize("write_id", ["query/{}", "{}"])
+def test_micro_batches_begin_with_different_queues(write_id: str) -> None:
+    queues = 8
+    for part in range(3):
+        begun = Counter(first_turn(write_id.format(number), part) % queues for number in range(64 * queues))
+        assert len(begun) == queues
+        assert max(begun.values()) < 2 * min(begun.values())
+    turns = [first_turn(f"query/{number}", 0) % queues for number in range(queues)]
+    assert sorted(turns) == list(range(queues))  # one after the other
+    assert {first_turn("query/7", part) % queues for part in range(queues)} == set(range(queues))
 
 
 def test_a_route_has_only_queues_that_can_be_used() -> None:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -156,12 +157,53 @@ def test_filters_narrow_what_is_read(broker: EmbeddedThread, cluster: Cluster) -
         datasource.LessThanOrEqual(("queue_offset",), 24),
         datasource.StringContains(("tags",), "x"),
     ]
-    assert list(reader.pushFilters(filters)) == filters  # Spark checks them all again
+    assert list(reader.pushFilters(filters)) == filters[3:]  # the others are followed, and shown in Spark's plan
     table = read(reader, reader.partitions())
     assert set(table["queue_id"].to_pylist()) == {1}
-    assert set(table["queue_offset"].to_pylist()) == {20, 21, 22, 23, 24}
+    assert set(table["queue_offset"].to_pylist()) == {21, 22, 23, 24}
     plain = source(broker, topics="narrow").reader(schema("queue_id int"))
     assert "pushFilters" not in type(plain).__dict__
+
+
+def test_store_times_narrow_what_is_read(broker: EmbeddedThread, cluster: Cluster) -> None:
+    fill(broker, cluster, "narrow-times", [20])
+    times = [row["store_timestamp"] for row in pull_all(cluster, "narrow-times")]
+    moment = times[10]
+    kinds = {
+        datasource.GreaterThan: [one for one in times if one > moment],
+        datasource.GreaterThanOrEqual: [one for one in times if one >= moment],
+        datasource.LessThan: [one for one in times if one < moment],
+        datasource.LessThanOrEqual: [one for one in times if one <= moment],
+        datasource.EqualTo: [one for one in times if one == moment],
+    }
+    for kind, expected in kinds.items():
+        reader: Any = source(broker, topics="narrow-times", pushdown="true").reader(schema("store_timestamp timestamp"))
+        assert list(reader.pushFilters([kind(("store_timestamp",), moment)])) == []
+        partitions = reader.partitions()
+        found = read(reader, partitions)["store_timestamp"].to_pylist() if partitions else []
+        assert found == expected, kind
+
+
+def test_times_by_topic(broker: EmbeddedThread, cluster: Cluster) -> None:
+    times: dict[str, list[int]] = {}
+    for topic in ("time-a", "time-b", "time-c"):
+        fill(broker, cluster, topic, [10])
+        rows = pull_all(cluster, topic)
+        times[topic] = [round(row["store_timestamp"].timestamp() * 1000) for row in rows]
+    wanted = {"time-a": times["time-a"][3], "time-b": times["time-b"][-1] + 1}
+    reader = source(
+        broker, topics="time-a,time-b,time-c", startingTimestamp=json.dumps(wanted), columns="topic,store_timestamp"
+    ).reader(schema("topic string, store_timestamp timestamp"))
+    table = read(reader, reader.partitions())
+    counts = Counter(table["topic"].to_pylist())
+    assert counts == {"time-a": sum(one >= wanted["time-a"] for one in times["time-a"]), "time-c": 10}
+    reader = source(
+        broker, topics="time-a,time-b", endingTimestamp=json.dumps({"time-a": times["time-a"][0]}), columns="topic"
+    ).reader(schema("topic string"))
+    assert Counter(read(reader, reader.partitions())["topic"].to_pylist()) == {"time-b": 10}
+    other = source(broker, topics="time-a", startingTimestamp='{"elsewhere": 1}').reader(schema("topic string"))
+    with pytest.raises(OptionError, match="a time for topic elsewhere: it is none of those that are read"):
+        other.partitions()
 
 
 # ── Streams ─────────────────────────────────────────────────────────────────────────────────────────────────────────

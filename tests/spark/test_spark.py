@@ -1,7 +1,10 @@
 """The data sources in a real Spark, against a real broker of ours."""
 
+import contextlib
+import io
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -111,6 +114,12 @@ def test_columns_and_places(spark: SparkSession, broker: EmbeddedThread, cluster
     assert early + late == 100
     assert late > 0
     pushed = live(spark, broker, "places", pushdown=True)
+    narrow = pushed.filter("queue_id = 1 and queue_offset >= 45 and tags like 'r%d'")
+    with contextlib.redirect_stdout(io.StringIO()) as told:
+        narrow.explain(mode="formatted")
+    shown = next(line for line in told.getvalue().splitlines() if "PushedFilters" in line)
+    assert "EqualTo(queue_id,1)" in shown and "GreaterThanOrEqual(queue_offset,45)" in shown and "tags" not in shown
+    assert narrow.count() == pushed.filter("queue_id = 1 and queue_offset >= 45 and tags = 'red'").count() > 0
     assert pushed.filter("queue_id = 1 and queue_offset >= 45").count() == 5
     named = live(spark, broker, "places").selectExpr("properties['KEYS'] as k").collect()
     assert {row.k for row in named} == {f"k{number}" for number in range(50)}
@@ -190,6 +199,28 @@ def test_a_sink_and_back(spark: SparkSession, broker: EmbeddedThread, cluster: C
     assert len(copies) == 2000
     assert len({row["unique_key"] for row in copies}) == 1000
     assert {bytes(row["body"]) for row in copies} == {bytes(row["body"]) for row in rows}
+
+
+def test_micro_batches_fill_all_queues(
+    spark: SparkSession, broker: EmbeddedThread, cluster: Cluster, tmp_path: Path
+) -> None:
+    fill(broker, cluster, "drops", queues=1, count=40)
+    create_topic(broker.namesrv, "buckets", queues=4)
+    source = spark.readStream.format("rocketmq").option("namesrv", broker.namesrv).option("topics", "drops")
+    query = (
+        source.option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", 10)
+        .load()
+        .writeStream.format("rocketmq")
+        .option("namesrv", broker.namesrv)
+        .option("topic", "buckets")
+        .option("checkpointLocation", str(tmp_path / "state"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination(120)
+    assert query.exception() is None
+    assert Counter(row["queue_id"] for row in pull_all(cluster, "buckets")) == {0: 10, 1: 10, 2: 10, 3: 10}
 
 
 @pytest.mark.parametrize(

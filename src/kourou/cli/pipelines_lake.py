@@ -32,7 +32,6 @@ LakeFolder = Annotated[str, typer.Argument(metavar="LAKE", help="A folder, or a 
 LakeFormat = Annotated[
     str | None,
     typer.Option(
-        "--format",
         metavar="FORMAT",
         help="Of a new lake: parquet (the default), or delta, which needs the extra delta. A lake keeps its format.",
     ),
@@ -48,7 +47,7 @@ def archive(
     every: Every = "60s",
     batch_rows: Annotated[int, typer.Option(min=1, metavar="N", help="Messages of a batch at most.")] = 2_000_000,
     group: Annotated[str | None, typer.Option(help="Tell brokers how far it is, as this group.")] = None,
-    form: LakeFormat = None,
+    format: LakeFormat = None,  # noqa: A002
     option: SourceOptions = None,
     master: Master = None,
     conf: Conf = None,
@@ -69,7 +68,7 @@ def archive(
             once=once,
             every=every,
             batch_rows=batch_rows,
-            form=form,
+            format=format,
             group=group,
             options=options,
             runner=runner,
@@ -87,7 +86,7 @@ def archive_store(
     topics: Annotated[
         str | None, typer.Option(metavar="TOPICS", help="Only these (default: all but the system's).")
     ] = None,
-    form: LakeFormat = None,
+    format: LakeFormat = None,  # noqa: A002
     option: Annotated[
         list[str] | None,
         typer.Option(
@@ -105,7 +104,7 @@ def archive_store(
     def job(runner: "Runner") -> "RunReport":
         from kourou.spark.pipelines.archive_store import archive_store
 
-        return archive_store(store, lake, broker=broker, topics=topics, form=form, options=options, runner=runner)
+        return archive_store(store, lake, broker=broker, topics=topics, format=format, options=options, runner=runner)
 
     execute(job, master=master, conf=conf, as_json=as_json, html=html)
 
@@ -114,8 +113,8 @@ def compact(
     lake: LakeFolder,
     topics: Annotated[str | None, typer.Option(metavar="TOPICS", help="Only these, separated by commas.")] = None,
     target_size: Annotated[
-        int, typer.Option(min=1, metavar="MB", help="Merge files smaller than half of this, up to this.")
-    ] = 128,
+        str, typer.Option(metavar="SIZE", help="Merge files smaller than half of this, up to this: 64m, 1g.")
+    ] = "128m",
     vacuum: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="Format delta: delete files that were replaced longer ago than this."),
@@ -126,12 +125,13 @@ def compact(
     html: Html = None,
 ) -> None:
     """Merge the small files of a lake, beside runs that write to it. Each message stays there exactly once."""
-    vacuum_s = None if vacuum is None else parse_span(vacuum, "--vacuum")
+    if vacuum is not None:
+        parse_span(vacuum, "--vacuum")
 
     def job(runner: "Runner") -> "RunReport":
         from kourou.spark.pipelines.compact import compact
 
-        return compact(lake, topics=topics, target_size=target_size << 20, vacuum_s=vacuum_s, runner=runner)
+        return compact(lake, topics=topics, target_size=target_size, vacuum=vacuum, runner=runner)
 
     execute(job, master=master, conf=conf, as_json=as_json, html=html)
 

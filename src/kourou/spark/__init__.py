@@ -16,6 +16,8 @@ From the bottom, each module knowing only those before it:
     pulling                          a range of a queue -> Arrow batches
     messages sending                 rows -> batches of messages, acknowledged
     workers                          what a worker process does once
-    store_source source sink         readers and writers as Spark wants them; only these and the next import pyspark
+    narrowing                        what filters of a query say about where rows can be
+    store_source source sink         readers and writers as Spark wants them; only narrowing, these and the next import
+                                     pyspark
     formats                          the formats by name, which Spark finds without importing the rest
 """

@@ -1,11 +1,15 @@
 """What name servers and brokers know: topics, their queues, and the offsets of these.
 
-Plain requests, which Apache's brokers and ours answer alike; those to one broker travel together.
+Plain requests, which Apache's brokers and ours answer alike. Those for many topics and queues travel together, and all
+brokers are asked at the same time: so a thousand topics cost a few round trips.
 """
 
+import copy
+import logging
 import re
+import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 import msgspec
@@ -34,10 +38,18 @@ from kourou.protocol.headers import (
 )
 from kourou.protocol.message import MessageQueue
 from kourou.protocol.route_limits import check_route, decode_route
-from kourou.spark.errors import OptionError, SparkError, UnreachableError
-from kourou.spark.wire import Access, connect, forget, is_connected, persist
+from kourou.spark.errors import OptionError, UnreachableError
+from kourou.spark.wire import Access, ask_side_by_side, connect, forget, is_connected, persist
+
+log = logging.getLogger(__name__)
 
 PLANNING_PATIENCE_S: Final = 30.0
+
+TOLERANT_PATIENCE_S: Final = 0.15
+"""Long enough for a second try, by a new route."""
+
+AWAY_S: Final = 10.0
+"""For so long a tolerant cluster does not ask a broker again that did not answer."""
 
 _T = TypeVar("_T")
 
@@ -72,7 +84,7 @@ def _queues(topic: str, counts: Mapping[str, int]) -> tuple[MessageQueue, ...]:
 
 
 class Cluster:
-    """Asks. Keeps the routes that it was told until they are asked for anew."""
+    """Asks. Keeps the routes that it was told until they are asked for again."""
 
     def __init__(
         self,
@@ -88,36 +100,44 @@ class Cluster:
         self._patience_s = patience_s
         self._is_planned = is_planned
         self._is_known = is_planned
+        self._is_tolerant = False
         self._routes: dict[str, Route] = {}
+        self._away: dict[str, float] = {}  # brokers that did not answer, and until when they are left in peace
+
+    def tolerant(self) -> "Cluster":
+        """The same cluster; what it is asked about queues of brokers that do not answer is left out of its answers."""
+        other = copy.copy(self)  # with the same tables
+        other._is_tolerant = True
+        return other
 
     # ── Name servers ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _ask_name_server(self, code: int, header: Header | None = None) -> Command:
-        """The answer of the first name server that has one. Raises UnreachableError if none has.
+    def _ask_name_server(self, *commands: Command) -> list[Command]:
+        """The answers of the first name server that has them. Raises UnreachableError if none has.
 
         Those that have answered before are waited for: they restart. Others may be a mistake, which is told at once.
         """
 
-        def attempt() -> Command:
-            return self._ask_name_servers_once(Command(code, ext=header.encode() if header else {}))
+        def attempt() -> list[Command]:
+            return self._ask_name_servers_once(commands)
 
         if self._is_known:
             return persist("the cluster can't be asked", attempt, self._patience_s)
-        answer = attempt()
+        answers = attempt()
         self._is_known = True
-        return answer
+        return answers
 
-    def _ask_name_servers_once(self, command: Command) -> Command:
+    def _ask_name_servers_once(self, commands: Sequence[Command]) -> list[Command]:
         said: list[str] = []
         others = 0
         for address in self._name_servers:
             is_used = is_connected(address, self.access)  # then it may be closed already: one more try
             for is_last in (False, True) if is_used else (True,):
                 try:
-                    answer = connect(address, self.access).ask(command)
-                    if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                    answers = connect(address, self.access).ask_all(commands)
+                    if any(answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED for answer in answers):
                         raise NotANameServerError(address)
-                    return answer
+                    return answers
                 except NotANameServerError as error:
                     said.append(str(error))
                     others += 1
@@ -131,30 +151,64 @@ class Cluster:
         raise UnreachableError(f"no name server answers: {'; '.join(said)}")
 
     def route(self, topic: str, *, fresh: bool = False) -> Route:
-        """Raises OptionError for a topic that there is not, UnreachableError.
+        """Raises OptionError for a topic that there is not, UnreachableError."""
+        return self.routes([topic], fresh=fresh)[topic]
+
+    def routes(self, topics: Iterable[str], *, fresh: bool = False, gone_ok: bool = False) -> dict[str, Route]:
+        """Of many topics, which are asked for together. Raises OptionError for a topic that there is not, unless it is
+        `gone_ok`, which leaves it out; UnreachableError.
 
         One that was there before is waited for: a name server that has just started knows no topics, until brokers
         tell it of theirs.
         """
-        if fresh or topic not in self._routes:
-            if self._is_planned or topic in self._routes:
-                what = f"topic {topic!r} can't be found{' any more' if topic in self._routes else ''}"
-                self._routes[topic] = persist(what, lambda: self._ask_route(topic, UnreachableError), self._patience_s)
-            else:
-                self._routes[topic] = self._ask_route(topic, OptionError)
-        return self._routes[topic]
+        wanted = list(dict.fromkeys(topics))
+        missing = [topic for topic in wanted if fresh or topic not in self._routes]
+        awaited = set() if gone_ok else {topic for topic in missing if self._is_planned or topic in self._routes}
+        gone: set[str] = set()
 
-    def _ask_route(self, topic: str, missing: type[SparkError]) -> Route:
-        answer = self._ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfo(topic=topic))
-        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
-            raise missing(f"there is no topic {topic!r} at {', '.join(self._name_servers)}")
-        if answer.code != ResponseCode.SUCCESS:
-            raise refused(answer.code, answer.remark)
-        return route_of(topic, decode_route(answer.body, topic))
+        def attempt() -> None:
+            absent = self._ask_routes(missing)
+            missing[:] = absent
+            strange = [topic for topic in absent if topic not in awaited]
+            if strange and not gone_ok:
+                raise OptionError(self._no_topic(strange[0]))
+            gone.update(strange)
+            if len(strange) < len(absent):
+                raise UnreachableError(self._no_topic(next(topic for topic in absent if topic in awaited)))
+
+        def what() -> str:
+            topic = next((topic for topic in missing if topic in awaited), "")
+            return f"topic {topic!r} can't be found{' any more' if topic in self._routes else ''}"
+
+        if missing and awaited:
+            persist(what, attempt, self._patience_s)
+        elif missing:
+            attempt()
+        for topic in gone:
+            self._routes.pop(topic, None)
+        return {topic: self._routes[topic] for topic in wanted if topic not in gone}
+
+    def _no_topic(self, topic: str) -> str:
+        return f"there is no topic {topic!r} at {', '.join(self._name_servers)}"
+
+    def _ask_routes(self, topics: Sequence[str]) -> list[str]:
+        """Take note of these topics' routes; those that have none."""
+        requests = [
+            Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext=GetRouteInfo(topic=topic).encode()) for topic in topics
+        ]
+        absent: list[str] = []
+        for topic, answer in zip(topics, self._ask_name_server(*requests), strict=True):
+            if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+                absent.append(topic)
+            elif answer.code != ResponseCode.SUCCESS:
+                raise refused(answer.code, answer.remark)
+            else:
+                self._routes[topic] = route_of(topic, decode_route(answer.body, topic))
+        return absent
 
     def topics(self, pattern: str) -> list[str]:
         """The names that match as a whole. Raises UnreachableError."""
-        answer = self._ask_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        [answer] = self._ask_name_server(Command(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER))
         if answer.code != ResponseCode.SUCCESS:
             raise refused(answer.code, answer.remark)
         match = re.compile(pattern).fullmatch
@@ -177,28 +231,72 @@ class Cluster:
         request: Callable[[MessageQueue], Command],
         read: Callable[[Command], _T],
     ) -> dict[MessageQueue, _T]:
-        """One request for each queue. Raises UnreachableError, RefusedError."""
-        by_broker: dict[str, list[MessageQueue]] = defaultdict(list)
+        """One request for each queue, all brokers at the same time. Raises UnreachableError, RefusedError.
+
+        A broker that does not answer is asked again, the others are not. A tolerant cluster does that once, and then
+        leaves its queues out.
+        """
+        left: dict[str, list[MessageQueue]] = defaultdict(list)
         for queue in queues:
-            by_broker[queue.broker_name].append(queue)
+            left[queue.broker_name].append(queue)
+        if self._is_tolerant:
+            for name in [name for name in left if self._away.get(name, 0.0) > time.monotonic()]:
+                del left[name]
         found: dict[MessageQueue, _T] = {}
-        for name, here in by_broker.items():
-            is_again = False
+        is_again = False
 
-            def attempt(here: list[MessageQueue] = here) -> list[_T]:
-                nonlocal is_again
-                fresh, is_again = is_again, True
-                address = self.address(here[0], fresh=fresh)
-                try:
-                    answers = connect(address, self.access).ask_all([request(queue) for queue in here])
-                except OSError as error:
-                    forget(address, self.access)
-                    raise UnreachableError(f"{address}: {error or type(error).__name__}") from None
-                return [read(answer) for answer in answers]
+        def attempt() -> None:
+            nonlocal is_again
+            if is_again:
+                self.routes([here[0].topic for here in left.values()], fresh=True)
+            is_again = True
+            troubles = self._ask_each(left, request, read, found)
+            if troubles:
+                raise UnreachableError("; ".join(troubles.values()))
 
-            answers = persist(f"broker {name} does not answer", attempt, self._patience_s)
-            found.update(zip(here, answers, strict=True))
+        def what() -> str:
+            return f"broker{'s' * (len(left) > 1)} {', '.join(left)} do{'es' * (len(left) == 1)} not answer"
+
+        try:
+            if left:
+                persist(what, attempt, TOLERANT_PATIENCE_S if self._is_tolerant else self._patience_s)
+        except UnreachableError as error:
+            if not self._is_tolerant or not left:
+                raise
+            log.warning("%s; their queues are left out for now (failOnUnreachable=false)", error)
+            self._away.update(dict.fromkeys(left, time.monotonic() + AWAY_S))
         return found
+
+    def _ask_each(
+        self,
+        left: dict[str, list[MessageQueue]],
+        request: Callable[[MessageQueue], Command],
+        read: Callable[[Command], _T],
+        found: dict[MessageQueue, _T],
+    ) -> dict[str, str]:
+        """Ask each broker once; those that answer are taken out of `left`. Why did the others not?"""
+        troubles: dict[str, str] = {}
+        asked: list[tuple[str, list[Command]]] = []
+        names: list[str] = []
+        for name, here in left.items():
+            try:
+                asked.append((self.address(here[0]), [request(queue) for queue in here]))
+                names.append(name)
+            except UnreachableError as error:
+                troubles[name] = str(error)
+        for name, (address, _), outcome in zip(names, asked, ask_side_by_side(asked, self.access), strict=True):
+            if not isinstance(outcome, list):
+                troubles[name] = f"{address}: {outcome or type(outcome).__name__}"
+                continue
+            try:
+                found.update(zip(left[name], [read(answer) for answer in outcome], strict=True))
+            except KourouError as error:
+                if not error.retriable:
+                    raise
+                troubles[name] = f"{address}: {error}"
+            else:
+                del left[name]
+        return troubles
 
     def ends(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
         """The offset that the next message of each queue will have."""
@@ -221,6 +319,7 @@ class Cluster:
         return {
             queue: max(starts[queue], min(offset if offset >= 0 else ends[queue], ends[queue]))
             for queue, offset in found.items()
+            if queue in starts and queue in ends
         }
 
     def committed(self, queues: Iterable[MessageQueue], group: str) -> dict[MessageQueue, int | None]:

@@ -12,8 +12,9 @@
     flag            int                       0
     unique_key      string                    made up: the same for the same row, however often it is sent
 
-The other columns of the row schema may be there and are not sent, so that rows read from a topic can be written as they
-are. Properties that belong to the system are left out: the broker sets its own.
+The other columns of the row schema may be there and are not sent, and neither are `date` and `hour` of a lake: rows
+that were read from a topic or a lake can be written as they are. Properties that belong to the system are left out: the
+broker sets its own.
 """
 
 from collections.abc import Iterator, Mapping
@@ -46,6 +47,17 @@ SENT: Final[Mapping[str, tuple[str, ...]]] = {
     "unique_key": ("string",),
 }
 
+LEFT_OUT: Final = frozenset(COLUMNS) | {"date", "hour"}
+"""Columns that a DataFrame may have, and that are not sent unless they are among those above."""
+
+KAFKA: Final[Mapping[str, str]] = {
+    "value": "body",
+    "key": "keys, or ordering_key if it decides about the queue",
+    "headers": "properties, a map",
+    "partition": "ordering_key: messages with the same one go to the same queue",
+}
+"""Names of columns of Spark's Kafka sink, and what there is instead."""
+
 BODY_SIZE_MAX: Final = 4 * 1024 * 1024
 
 
@@ -61,8 +73,11 @@ _USUAL_BODY_MAX: Final = BODY_SIZE_MAX // 4  # in characters, which may take fou
 
 def check_columns(given: Mapping[str, str], topic: str | None) -> None:
     """Raises OptionError for a DataFrame that can't become messages."""
-    unknown = [name for name in given if name not in SENT and name not in COLUMNS]
+    unknown = [name for name in given if name not in SENT and name not in LEFT_OUT]
     if unknown:
+        for name in unknown:
+            if name.lower() in KAFKA:
+                raise OptionError(f"no column {name} in a message: here it is {KAFKA[name.lower()]}")
         raise OptionError(f"no column {', '.join(unknown)} in a message: there are {', '.join(SENT)}")
     for name, kinds in SENT.items():
         if name in given and given[name] not in kinds:

@@ -4,6 +4,7 @@ Spark gives all options as text, and their names in any case.
 """
 
 import difflib
+import json
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -16,6 +17,48 @@ _TIME_DIGITS: Final = 15  # of a time in milliseconds: more would be microsecond
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
+KAFKA: Final[Mapping[str, str]] = {
+    "kafka.bootstrap.servers": "namesrv, the addresses of name servers",
+    "subscribe": "topics",
+    "subscribepattern": "topicPattern",
+    "startingoffsetsbytimestamp": 'startingTimestamp, by topic: {"orders": 1714564800000}',
+    "endingoffsetsbytimestamp": 'endingTimestamp, by topic: {"orders": 1714564800000}',
+    "startingoffsetsbytimestampstrategy": "needed no more: behind the last message a read begins at the end",
+    "kafka.group.id": "group",
+    "groupidprefix": "group",
+    "includeheaders": "needed no more: properties is always among the columns",
+    "kafkaconsumer.polltimeoutms": "requestTimeout",
+    "fetchoffset.numretries": "retryTimeout, a time",
+    "fetchoffset.retryintervalms": "retryTimeout, a time",
+    "kafka.security.protocol": "tls, and accessKey with secretKey",
+    "kafka.sasl.jaas.config": "accessKey with secretKey",
+    "kafka.sasl.mechanism": "accessKey with secretKey",
+    "kafka.ssl.truststore.location": "tlsTrust, a file of certificates",
+    "kafka.ssl.keystore.location": "tlsCert and tlsKey",
+}
+"""Options of Spark's Kafka source and sink, in small letters, and what there is instead."""
+
+
+def _hint(name: str, names: Mapping[str, str]) -> str:
+    """What an option that there is not may mean; `names` are those that there are, by their small letters."""
+    if name in KAFKA:
+        return f"that is Kafka's; here it is {KAFKA[name]}"
+    if name.startswith("kafka."):
+        return f"that is Kafka's; there are {', '.join(sorted(names.values()))}"
+    near = difflib.get_close_matches(name, names, 1)
+    return f"did you mean {names[near[0]]}?" if near else f"there are {', '.join(sorted(names.values()))}"
+
+
+def _time_ms(text: str) -> int | None:
+    if text.isascii() and text.isdigit() and len(text) <= _TIME_DIGITS:
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
 class Options:
     """What a user gave, for one data source."""
 
@@ -26,9 +69,7 @@ class Options:
         for name, value in given.items():
             found = names.get(name.lower())
             if found is None:
-                near = difflib.get_close_matches(name.lower(), names, 1)
-                hint = f"did you mean {names[near[0]]}?" if near else f"there are {', '.join(sorted(names.values()))}"
-                raise OptionError(f"no option {name}: {hint}")
+                raise OptionError(f"no option {name}: {_hint(name.lower(), names)}")
             self._given[found] = value
 
     def text(self, name: str, default: str | None = None) -> str | None:
@@ -87,15 +128,31 @@ class Options:
         found = self.text(name)
         if found is None:
             return None
-        if found.isascii() and found.isdigit() and len(found) <= _TIME_DIGITS:
-            return int(found)
-        try:
-            moment = datetime.fromisoformat(found)
-        except ValueError:
+        time_ms = _time_ms(found)
+        if time_ms is None:
             raise OptionError(
                 f"option {name} is milliseconds since 1970 or a time such as 2024-05-01T12:00:00Z, not {found!r}"
-            ) from None
-        return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+            )
+        return time_ms
+
+    def times_ms(self, name: str) -> dict[str, int]:
+        """Times by topic, as JSON; each a number or a text."""
+        text = self.text(name) or "{}"
+        try:
+            given = json.loads(text)
+        except ValueError as error:
+            raise OptionError(f"option {name} is no JSON: {error}") from None
+        found = {topic: None if isinstance(one, bool | float) else _time_ms(str(one)) for topic, one in given.items()}
+        wrong = next((topic for topic, one in found.items() if one is None), None)
+        if wrong is not None or not found:
+            example = '{"orders": "2024-05-01T12:00:00Z", "payments": 1714564800000}'
+            hint = "; times are by topic, not by queue" if wrong and isinstance(given[wrong], dict) else ""
+            raise OptionError(f"option {name} has to look like {example}, not like {text[:80]!r}{hint}")
+        return {topic: one for topic, one in found.items() if one is not None}
+
+    @staticmethod
+    def is_time(text: str) -> bool:
+        return _time_ms(text) is not None
 
     def pattern(self, name: str) -> str | None:
         """A regular expression."""

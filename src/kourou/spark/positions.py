@@ -49,7 +49,8 @@ def parse_offsets(text: str, option: str) -> Offsets:
     try:
         offsets = from_nested(_json(text, option))
     except (AttributeError, TypeError, ValueError):
-        raise OptionError(f"option {option} has to look like {_EXAMPLE}, not like {text[:80]!r}") from None
+        hint = _KAFKA_HINT if _has_no_brokers(text, int) else ""
+        raise OptionError(f"option {option} has to look like {_EXAMPLE}, not like {text[:80]!r}{hint}") from None
     bad = next(
         (f"{queue.topic}/{queue.broker_name}/{queue.queue_id}" for queue in offsets if offsets[queue] < -2), None
     )
@@ -69,10 +70,23 @@ def parse_assignment(text: str) -> list[MessageQueue]:
         }
     except (AttributeError, TypeError):
         example = '{"orders": {"broker-a": [0, 1]}}'
-        raise OptionError(f"option assign has to look like {example}, not like {text[:80]!r}") from None
+        hint = _KAFKA_HINT if _has_no_brokers(text, list) else ""
+        raise OptionError(f"option assign has to look like {example}, not like {text[:80]!r}{hint}") from None
     if not queues:
         raise OptionError(f"option assign names no queue: {text[:80]!r}")
     return sorted(queues)
+
+
+_KAFKA_HINT: Final = ": each broker numbers its queues from 0, so a broker's name belongs in between"
+
+
+def _has_no_brokers(text: str, inner: type) -> bool:
+    """Is this Kafka's form: {topic: {partition: offset}}, or {topic: [partition, …]}?"""
+    given = json.loads(text)
+    if not isinstance(given, dict) or not given:
+        return False
+    found = [part for one in given.values() for part in (one.values() if isinstance(one, dict) else [one])]
+    return all(type(one) is inner for one in found)
 
 
 def _json(text: str, option: str) -> Any:

@@ -38,6 +38,7 @@ READ_OPTIONS: Final = (
     "endingOffsets",
     "endingTimestamp",
     "failOnDataLoss",
+    "failOnUnreachable",
     "maxOffsetsPerTrigger",
     "minOffsetsPerTrigger",
     "maxBytesPerTrigger",
@@ -56,8 +57,15 @@ READ_OPTIONS: Final = (
 GROUP: Final = "group"
 """A place to begin: where the group stands."""
 
-Position = str | int | Offsets
-"""earliest, latest, group; a time in ms; or an offset for each queue."""
+
+class TopicTimes(msgspec.Struct, frozen=True):
+    """Times in ms, by topic."""
+
+    by_topic: dict[str, int]
+
+
+Position = str | int | Offsets | TopicTimes
+"""earliest, latest, group; a time in ms, for all topics or for each; or an offset for each queue."""
 
 
 class ReadSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +80,7 @@ class ReadSettings(msgspec.Struct, frozen=True, kw_only=True):
     starting: Position
     ending: Position
     fail_on_loss: bool
+    fail_on_unreachable: bool = True
     rows_max: int | None
     rows_min: int | None
     bytes_max: int | None
@@ -175,6 +184,7 @@ def read_settings(options: Options, *, streaming: bool) -> ReadSettings:
         starting=starting,
         ending=ending,
         fail_on_loss=options.flag("failOnDataLoss", True),
+        fail_on_unreachable=options.flag("failOnUnreachable", True),
         rows_max=options.number("maxOffsetsPerTrigger"),
         rows_min=options.number("minOffsetsPerTrigger"),
         bytes_max=options.size("maxBytesPerTrigger"),
@@ -191,6 +201,9 @@ def read_settings(options: Options, *, streaming: bool) -> ReadSettings:
 
 
 def _position(options: Options, which: str, default: str) -> Position:
+    text = options.text(f"{which}Timestamp") or ""
+    if text.startswith("{"):
+        return TopicTimes(options.times_ms(f"{which}Timestamp"))
     time_ms = options.time_ms(f"{which}Timestamp")
     if time_ms is not None:
         return time_ms
@@ -198,5 +211,7 @@ def _position(options: Options, which: str, default: str) -> Position:
     if text.startswith("{"):
         return parse_offsets(text, f"{which}Offsets")
     if text.lower() not in ("earliest", "latest", GROUP):
+        if options.is_time(text):
+            raise OptionError(f"option {which}Offsets is no time: that is option {which}Timestamp")
         raise OptionError(f"option {which}Offsets is earliest, latest, group or JSON, not {text!r}")
     return text.lower()

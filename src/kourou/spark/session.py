@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 OLDEST_SPARK: Final = (4, 2)
 
+CONNECT: Final = "sc://"
+"""What the address of a Spark Connect server begins with, in place of a master."""
+
 SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
@@ -120,6 +123,8 @@ def session(
 
     prepared = prepare(master, settings)
     builder = SparkSession.builder.appName(name)
+    if master is not None and master.startswith(CONNECT):
+        return _connect(builder.remote(master), settings or {})
     if master is not None:
         builder = builder.master(master)
     for key, value in prepared.items():
@@ -127,6 +132,28 @@ def session(
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def _connect(builder: "SparkSession.Builder", settings: Mapping[str, str]) -> "SparkSession":
+    """A session of a server, which has its own settings but for those of queries."""
+    try:
+        import grpc  # type: ignore[import-untyped, unused-ignore]  # noqa: F401
+        import pandas  # type: ignore[import-untyped, unused-ignore]  # noqa: F401
+    except ImportError as error:
+        raise SparkError(f"Spark Connect is not installed ({error}): pip install 'pyspark[connect]'") from None
+    for key, value in {**SETTINGS, **settings}.items():
+        if key.startswith("spark.sql."):
+            builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def hadoop_version() -> str | None:
+    """Of the Hadoop that comes with this pyspark, whose other packages have to be of the same version."""
+    import pyspark
+
+    jars = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent) / "jars"
+    found = sorted(jars.glob("hadoop-client-api-*.jar"))
+    return found[-1].stem.removeprefix("hadoop-client-api-") if found else None
 
 
 def reason(error: BaseException) -> str:

@@ -18,7 +18,7 @@ from kourou.spark.messages import Drafts, check_columns
 from kourou.spark.options import Options
 from kourou.spark.pulling import Patience
 from kourou.spark.reading_settings import ACCESS_OPTIONS, read_access
-from kourou.spark.sending import Sender, Sent, quick_parcels
+from kourou.spark.sending import Sender, Sent, first_turn, quick_parcels
 from kourou.spark.wire import Access
 from kourou.spark.workers import settle
 
@@ -73,7 +73,7 @@ def write(batches: Iterator["pa.RecordBatch"], settings: SinkSettings) -> SinkMe
     batch = None if context is None else context.getLocalProperty(_BATCH_ID)
     write_id = f"{query}/{batch}" if query and batch else settings.write_id
     cluster = Cluster(settings.name_servers, settings.access, settings.retry_s, is_planned=True)
-    sender = Sender(cluster, settings.group, Patience(settings.retry_s), turn=part)
+    sender = Sender(cluster, settings.group, Patience(settings.retry_s), turn=first_turn(write_id, part))
     drafts = Drafts(settings.topic, f"{write_id}/{part}")
     for batch in batches:
         parcels = quick_parcels(drafts, batch)

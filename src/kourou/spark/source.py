@@ -8,21 +8,15 @@ The driver asks brokers for the ends of queues and plans ranges; tasks pull them
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from pyspark.sql.datasource import (
     DataSourceReader,
     DataSourceStreamReader,
-    EqualTo,
     Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
     InputPartition,
-    LessThan,
-    LessThanOrEqual,
 )
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -35,14 +29,15 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from kourou.protocol.message import MessageQueue
-from kourou.spark.cluster import Cluster
+from kourou.spark.cluster import Cluster, Route
 from kourou.spark.columns import check_types, ddl
 from kourou.spark.errors import DataLossError, OptionError
+from kourou.spark.narrowing import Narrowing
 from kourou.spark.options import Options
 from kourou.spark.planning import Range, Task, admit, count_waiting, make_tasks
 from kourou.spark.positions import EARLIEST, LATEST, Offsets, from_nested, to_nested
 from kourou.spark.pulling import Patience, Puller
-from kourou.spark.reading_settings import GROUP, READ_OPTIONS, Position, ReadSettings, read_settings
+from kourou.spark.reading_settings import GROUP, READ_OPTIONS, Position, ReadSettings, TopicTimes, read_settings
 from kourou.spark.rows import make_rows
 from kourou.spark.selection import EVER, Selection
 from kourou.spark.workers import settle
@@ -66,6 +61,11 @@ class Topics:
         self.cluster = Cluster(settings.name_servers, settings.access, settings.retry_s)
         self._read: set[str] = set()  # topics that could be read before
 
+    @property
+    def reachable(self) -> Cluster:
+        """The cluster; with failOnUnreachable=false, it leaves out the queues of brokers that do not answer."""
+        return self.cluster if self._settings.fail_on_unreachable else self.cluster.tolerant()
+
     def queues(self) -> list[MessageQueue]:
         """All queues as they are now. Raises OptionError for topics or queues that there are not."""
         settings = self._settings
@@ -73,12 +73,13 @@ class Topics:
             return self._assigned(settings.assigned)
         if settings.topic_pattern is not None:
             topics = self.cluster.topics(settings.topic_pattern)
-            return sorted(queue for topic in topics for queue in self.cluster.route(topic, fresh=True).readable)
-        return sorted(queue for topic in settings.topics for queue in self._named_topic(topic))
+            routes = self.cluster.routes(topics, fresh=True, gone_ok=True)  # what is deleted now is not there
+            return sorted(queue for route in routes.values() for queue in route.readable)
+        routes = self.cluster.routes(settings.topics, fresh=True)
+        return sorted(queue for topic, route in routes.items() for queue in self._named_topic(topic, route))
 
-    def _named_topic(self, topic: str) -> tuple[MessageQueue, ...]:
+    def _named_topic(self, topic: str, route: Route) -> tuple[MessageQueue, ...]:
         """Its queues; none while no broker is there, or while one that was read before is closed."""
-        route = self.cluster.route(topic, fresh=True)
         if route.readable:
             self._read.add(topic)
         elif any(route.brokers.values()) and topic not in self._read:
@@ -86,26 +87,32 @@ class Topics:
         return route.readable
 
     def _assigned(self, queues: tuple[MessageQueue, ...]) -> list[MessageQueue]:
-        for topic in {queue.topic for queue in queues}:
-            self.cluster.route(topic, fresh=True)
+        routes = self.cluster.routes({queue.topic for queue in queues}, fresh=True)
+        readable = {topic: frozenset(route.readable) for topic, route in routes.items()}
         for queue in queues:
-            if queue not in self.cluster.route(queue.topic).readable:
+            if queue not in readable[queue.topic]:
                 raise OptionError(
                     f"option assign: topic {queue.topic} has no queue {queue.queue_id} on broker {queue.broker_name}"
                 )
         return list(queues)
 
-    def place(self, position: Position, queues: list[MessageQueue], *, otherwise: str) -> Offsets:
+    def place(
+        self, position: Position, queues: list[MessageQueue], *, otherwise: str, cluster: Cluster | None = None
+    ) -> Offsets:
         """The offsets that a position means. Queues that it does not name begin or end as `otherwise` says."""
+        cluster = cluster or self.cluster
         if position == "latest":
-            return self.cluster.ends(queues)
+            return cluster.ends(queues)
         if position == "earliest":
-            return self.cluster.starts(queues)
+            return cluster.starts(queues)
         if isinstance(position, int):
-            return self.cluster.by_time(queues, position)
+            return cluster.by_time(queues, position)
+        if isinstance(position, TopicTimes):
+            return self._named(self._by_topic_time(position, queues, cluster), queues, otherwise, cluster)
         if position == GROUP:
-            stands = self.cluster.committed(queues, self._settings.group or "")
-            return self._named({queue: at for queue, at in stands.items() if at is not None}, queues, otherwise)
+            stands = cluster.committed(queues, self._settings.group or "")
+            known = {queue: at for queue, at in stands.items() if at is not None}
+            return self._named(known, [queue for queue in queues if queue in stands], otherwise, cluster)
         assert isinstance(position, dict)
         strange = [queue for queue in position if queue not in set(queues)]
         if strange:
@@ -114,11 +121,23 @@ class Topics:
                 f"offsets for queue {queue.queue_id} of topic {queue.topic} on broker {queue.broker_name}: "
                 "it is none of those that are read"
             )
-        return self._named(position, queues, otherwise)
+        return self._named(position, queues, otherwise, cluster)
+
+    def _by_topic_time(self, times: TopicTimes, queues: list[MessageQueue], cluster: Cluster) -> Offsets:
+        """Raises OptionError for a topic that is not read."""
+        strange = times.by_topic.keys() - {queue.topic for queue in queues}
+        if strange and self._settings.topic_pattern is None:
+            raise OptionError(f"a time for topic {min(strange)}: it is none of those that are read")
+        found: Offsets = {}
+        for time_ms in sorted(set(times.by_topic.values())):
+            here = [queue for queue in queues if times.by_topic.get(queue.topic) == time_ms]
+            found.update(cluster.by_time(here, time_ms))
+        return found
 
     def within(self, offsets: Offsets, option: str) -> Offsets:
         """Offsets that a user gave, none behind the end of its queue. Raises DataLossError."""
-        last = self.cluster.ends(offsets)
+        last = self.reachable.ends(offsets)
+        offsets = {queue: offset for queue, offset in offsets.items() if queue in last}
         beyond = [queue for queue in offsets if offsets[queue] > last[queue]]
         if beyond and self._settings.fail_on_loss:
             queue = beyond[0]
@@ -128,12 +147,14 @@ class Topics:
             )
         return {queue: min(offset, last[queue]) for queue, offset in offsets.items()}
 
-    def _named(self, given: Mapping[MessageQueue, int], queues: list[MessageQueue], otherwise: str) -> Offsets:
+    def _named(
+        self, given: Mapping[MessageQueue, int], queues: list[MessageQueue], otherwise: str, cluster: Cluster
+    ) -> Offsets:
         code = EARLIEST if otherwise == "earliest" else LATEST
         wanted = {queue: given.get(queue, code) for queue in queues}
-        starts = self.cluster.starts(queue for queue, offset in wanted.items() if offset == EARLIEST)
-        ends = self.cluster.ends(queue for queue, offset in wanted.items() if offset == LATEST)
-        return {**wanted, **starts, **ends}
+        starts = cluster.starts(queue for queue, offset in wanted.items() if offset == EARLIEST)
+        ends = cluster.ends(queue for queue, offset in wanted.items() if offset == LATEST)
+        return {**{queue: offset for queue, offset in wanted.items() if offset >= 0}, **starts, **ends}
 
 
 def read_task(task: Task, settings: ReadSettings, selection: Selection) -> Iterator["pa.RecordBatch"]:
@@ -142,8 +163,10 @@ def read_task(task: Task, settings: ReadSettings, selection: Selection) -> Itera
     if wanted.kind == "TAG" and not wanted.is_all:
         tags = frozenset(tag.strip() for tag in wanted.expression.split("||"))
         selection = msgspec.structs.replace(selection, tags=tags)
+    cluster = Cluster(settings.name_servers, settings.access, settings.retry_s, is_planned=True)
+    cluster.routes(one.queue.topic for one in task)  # all in one question
     puller = Puller(
-        Cluster(settings.name_servers, settings.access, settings.retry_s, is_planned=True),
+        cluster,
         make_rows(
             settings.columns,
             selection=selection,
@@ -171,15 +194,22 @@ class BatchReader(DataSourceReader):
             stored_from_ms=starting if isinstance(starting, int) else 0,
             stored_to_ms=ending if isinstance(ending, int) else EVER,
         )
+        self._from_ms = starting.by_topic if isinstance(starting, TopicTimes) else {}
+        self._to_ms = ending.by_topic if isinstance(ending, TopicTimes) else {}
 
     def partitions(self) -> list[InputPartition]:
         settings, topics = self._settings, Topics(self._settings)
         queues = [queue for queue in topics.queues() if self._wants_queue(queue)]
-        first = topics.cluster.starts(queues)
-        starts = topics.place(settings.starting, queues, otherwise="earliest")
-        ends = topics.place(settings.ending, queues, otherwise="latest")
+        cluster = topics.reachable
+        first = cluster.starts(queues)
+        starts = topics.place(settings.starting, queues, otherwise="earliest", cluster=cluster)
+        ends = topics.place(settings.ending, queues, otherwise="latest", cluster=cluster)
         if isinstance(settings.ending, dict):
             ends = topics.within(ends, "endingOffsets")
+        if self._stored_from_ms():
+            later = cluster.by_time(queues, self._stored_from_ms())
+            starts = {queue: max(offset, later[queue]) for queue, offset in starts.items() if queue in later}
+        queues = [queue for queue in queues if all(queue in known for known in (first, starts, ends))]
         ranges = [self._range(queue, starts[queue], ends[queue], first[queue]) for queue in queues]
         tasks = make_tasks(
             [self._narrowed(one) for one in ranges],
@@ -201,17 +231,32 @@ class BatchReader(DataSourceReader):
     def _wants_queue(self, _: MessageQueue) -> bool:
         return True
 
+    def _stored_from_ms(self) -> int:
+        """No row that is wanted was stored earlier."""
+        return 0
+
     def _narrowed(self, one: Range) -> Range:
         return one
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         settle()
         task = partition.value or ()  # where there is nothing to read, Spark makes a partition of None
-        return read_task(task, self._settings, self._selection)
+        if not self._from_ms and not self._to_ms:
+            yield from read_task(task, self._settings, self._selection)
+            return
+        for topic, ranges in groupby(task, lambda one: one.queue.topic):
+            yield from read_task(tuple(ranges), self._settings, self._selection_of(topic))
+
+    def _selection_of(self, topic: str) -> Selection:
+        return msgspec.structs.replace(
+            self._selection,
+            stored_from_ms=max(self._selection.stored_from_ms, self._from_ms.get(topic, 0)),
+            stored_to_ms=min(self._selection.stored_to_ms, self._to_ms.get(topic, EVER)),
+        )
 
 
 class NarrowingReader(BatchReader):
-    """Reads less where filters allow it. Spark checks all filters again, so that a row too many does no harm.
+    """Reads less where filters allow it.
 
     Only with option `pushdown`: without `spark.sql.python.filterPushdown.enabled`, Spark refuses every read of a reader
     that knows filters.
@@ -219,51 +264,22 @@ class NarrowingReader(BatchReader):
 
     def __init__(self, settings: ReadSettings) -> None:
         super().__init__(settings)
-        self._allowed: dict[str, set[object]] = {}
-        self._lowest: dict[str, int] = {}
-        self._highest: dict[str, int] = {}
+        self._narrowing = Narrowing()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        for one in filters:
-            self._take(one)
-        selection = self._selection
-        stored_from = max(selection.stored_from_ms, self._lowest.get("store_timestamp", 0))
-        stored_to = min(selection.stored_to_ms, self._highest.get("store_timestamp", EVER - 1) + 1)
-        self._selection = msgspec.structs.replace(selection, stored_from_ms=stored_from, stored_to_ms=stored_to)
-        return filters
-
-    def _take(self, one: Filter) -> None:
-        if not isinstance(one, EqualTo | In | GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual):
-            return
-        [name] = one.attribute if len(one.attribute) == 1 else [""]
-        if isinstance(one, EqualTo | In):
-            values = set(one.value) if isinstance(one, In) else {one.value}
-            if name in ("topic", "broker", "queue_id"):
-                self._allowed[name] = self._allowed.get(name, values) & values
-            if name == "queue_offset" and isinstance(one, EqualTo):
-                self._bound(name, one.value, low=True, high=True)
-        elif name in ("queue_offset", "store_timestamp"):
-            low = isinstance(one, GreaterThan | GreaterThanOrEqual)
-            self._bound(name, one.value, low=low, high=not low)
-
-    def _bound(self, name: str, value: Any, *, low: bool, high: bool) -> None:
-        if isinstance(value, datetime):
-            value = int(value.timestamp() * 1000)
-        if not isinstance(value, int):
-            return
-        if low:
-            self._lowest[name] = max(self._lowest.get(name, value), value)
-        if high:
-            self._highest[name] = min(self._highest.get(name, value), value)
+        """Those that are left to Spark."""
+        left = [one for one in filters if not self._narrowing.take(one)]
+        self._selection = self._narrowing.select(self._selection)
+        return left
 
     def _wants_queue(self, queue: MessageQueue) -> bool:
-        facts = {"topic": queue.topic, "broker": queue.broker_name, "queue_id": queue.queue_id}
-        return all(fact in self._allowed.get(name, {fact}) for name, fact in facts.items())
+        return self._narrowing.wants(queue)
+
+    def _stored_from_ms(self) -> int:
+        return self._narrowing.stored_from_ms
 
     def _narrowed(self, one: Range) -> Range:
-        start = max(one.start, self._lowest.get("queue_offset", one.start))
-        end = min(one.end, self._highest.get("queue_offset", EVER - 1) + 1)
-        return Range(one.queue, start, max(start, end))
+        return self._narrowing.cut(one)
 
 
 # ── Streams ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -298,7 +314,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _plain(self.topics.within(offsets, "startingOffsets") if isinstance(starting, dict) else offsets)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._target = self.topics.cluster.ends(self.topics.queues())
+        self._target = self.topics.reachable.ends(self.topics.queues())
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         settings = self._settings
@@ -313,12 +329,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         begin = from_nested(start)
         self._commit(begin)  # all before it is done: also the last batch of a run before this one
-        end = dict(self._target) if self._target is not None else self.topics.cluster.ends(self.topics.queues())
+        cluster = self.topics.reachable
+        end = dict(self._target) if self._target is not None else cluster.ends(self.topics.queues())
         self._newest = dict(end)
         for queue, offset in begin.items():
             end.setdefault(queue, offset)
-        for queue, first in self.topics.cluster.starts(queue for queue in end if queue not in begin).items():
-            begin[queue] = first
+        begin.update(cluster.starts(queue for queue in end if queue not in begin))
+        end = {queue: offset for queue, offset in end.items() if queue in begin}
         if not isinstance(limit, ReadAllAvailable):
             end = self._limited(begin, end)
         return _plain(end)
@@ -387,7 +404,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         group = self._settings.group
         if group is None or offsets == self._told:
             return
-        self.topics.cluster.commit(offsets, group)
+        moved = {queue: offset for queue, offset in offsets.items() if self._told.get(queue) != offset}
+        self.topics.reachable.commit(moved, group)
         self._told = offsets
 
 

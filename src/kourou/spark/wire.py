@@ -9,7 +9,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final, TypeVar
 
@@ -28,6 +28,10 @@ LARGE: Final = 16 * 1024
 """A body from this size on goes to the system as it is, beside its header."""
 
 PIECES_MAX: Final = 512
+
+TOGETHER_MAX: Final = 1024
+"""Requests that are sent before the first answer is read. They fit into the buffers of a connection, so that neither
+side waits for the other to read first."""
 
 _T = TypeVar("_T")
 
@@ -227,7 +231,13 @@ class Link:
 
     def ask_all(self, commands: Sequence[Command]) -> list[Command]:
         """The same for many, which travel together."""
-        return [self.answer(number) for number in self.send(*commands)]
+        return [self.answer(number) for part in in_parts(commands) for number in self.send(*part)]
+
+
+def in_parts(commands: Sequence[Command]) -> Iterator[Sequence[Command]]:
+    """As many at a time as may be sent together."""
+    for at in range(0, len(commands), TOGETHER_MAX):
+        yield commands[at : at + TOGETHER_MAX]
 
 
 # ── Connections of this process ─────────────────────────────────────────────────────────────────────────────────────
@@ -265,6 +275,36 @@ def forget(address: str, access: Access) -> None:
         link.close()
 
 
+def ask_side_by_side(
+    asked: Sequence[tuple[str, Sequence[Command]]], access: Access
+) -> list[list[Command] | OSError | FrameError]:
+    """The answers to requests to several addresses, which are asked at the same time: a round trip for each thousand
+    requests, however many addresses. An address that fails has its error for an answer."""
+    found: list[list[Command] | OSError | FrameError] = [[] for _ in asked]
+    parts = [list(in_parts(commands)) for _, commands in asked]
+    # Connecting may take long where nobody answers; the others have their requests by then.
+    order = sorted(range(len(asked)), key=lambda at: not is_connected(asked[at][0], access))
+    for turn in range(max(map(len, parts), default=0)):
+        waiting: list[tuple[int, Link, list[int]]] = []
+        for at in order:
+            if turn < len(parts[at]) and isinstance(found[at], list):
+                try:
+                    link = connect(asked[at][0], access)
+                    waiting.append((at, link, link.send(*parts[at][turn])))
+                except (OSError, FrameError) as error:
+                    forget(asked[at][0], access)
+                    found[at] = error
+        for at, link, numbers in waiting:
+            answers = found[at]
+            try:
+                if isinstance(answers, list):
+                    answers.extend([link.answer(number) for number in numbers])
+            except (OSError, FrameError) as error:
+                forget(asked[at][0], access)
+                found[at] = error
+    return found
+
+
 def close_all() -> None:
     """Close this process's connections."""
     _close(lambda key: key[0] == os.getpid())
@@ -287,7 +327,7 @@ LONGEST_PAUSE_S: Final = 2.0
 
 
 def persist(
-    what: str,
+    what: str | Callable[[], str],
     attempt: Callable[[], _T],
     patience_s: float,
     *,
@@ -308,6 +348,7 @@ def persist(
                 raise
             if clock() + pause > end:
                 said = str(error) or type(error).__name__
-                raise UnreachableError(f"{what}: {said} (tried for {patience_s:g} s)") from None
+                failed = what if isinstance(what, str) else what()
+                raise UnreachableError(f"{failed}: {said} (tried for {patience_s:g} s)") from None
         sleep(pause)
         pause = min(pause * 2, LONGEST_PAUSE_S)

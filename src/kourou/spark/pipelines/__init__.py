@@ -10,7 +10,9 @@ From the bottom, each module knowing only those before it:
     progress                  one line per batch, for people or programs
     running                   a run: session, batches, clean stops, errors in one line
     choosing                  which rows are meant; spans of time
+    tasks                     functions that run in Spark's tasks
 
+    object_stores             s3:// for Arrow and for Spark; pure
     intervals folders ledger  which messages are done, in files that are there or not, never half; no Spark
     parquet_files             rows -> the files of an archive; no Spark
     showing delta lake        when these files become visible, as plain Parquet or in Delta's format; no Spark

@@ -30,6 +30,7 @@ from kourou.spark.pipelines.parquet_files import Written, write_files
 from kourou.spark.pipelines.progress import BatchProgress
 from kourou.spark.pipelines.report import Chart, RunReport, offsets_table, time_text
 from kourou.spark.pipelines.running import Run, Runner
+from kourou.spark.pipelines.tasks import parallelism, run_tasks
 from kourou.spark.planning import Range, Task, admit, make_tasks
 from kourou.spark.positions import Offsets, from_nested, to_nested
 from kourou.spark.reading_settings import READ_OPTIONS, ReadSettings, read_settings
@@ -37,7 +38,7 @@ from kourou.spark.selection import Selection
 from kourou.spark.source import Topics, read_task
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
 JOB: Final = "archive"
 BATCH_ROWS: Final = 2_000_000
@@ -54,7 +55,7 @@ def archive(
     once: bool = True,
     every: Span = "60s",
     batch_rows: int = BATCH_ROWS,
-    form: str | None = None,
+    format: str | None = None,  # noqa: A002
     group: str | None = None,
     options: Mapping[str, str] | None = None,
     runner: Runner | None = None,
@@ -63,14 +64,14 @@ def archive(
 
     `topics` are names that commas separate, or with `pattern` a regular expression. `options` are those of the source:
     startingOffsets for queues that the lake does not know, failOnDataLoss, tags, access. With `group`, brokers are told
-    how far the archive is, as the offsets of that group. `form` is parquet or delta; a lake keeps the one that it was
-    made with. Raises PipelineError.
+    how far the archive is, as the offsets of that group. `format` is parquet or delta; a lake keeps the one that it
+    was made with. Raises PipelineError.
     """
     with (runner or Runner()).run(JOB, topics=topics, lake=str(lake), namesrv=namesrv, once=once) as run:
         every_s = span_s(every, "every")
         given = {**(options or {}), **({} if group is None else {"group": group})}
         settings = _settings(topics, namesrv, pattern, given)
-        with Lake(lake, JOB, form=form) as opened:
+        with Lake(lake, JOB, form=format) as opened:
             _Archive(run, opened, settings, batch_rows).work(None if once else every_s)
     return run.report
 
@@ -126,7 +127,7 @@ class _Archive:
             report.charts.append(topics_chart(counts))
 
     def _ends(self) -> Offsets:
-        return self._topics.cluster.ends(self._topics.queues())
+        return self._topics.reachable.ends(self._topics.queues())
 
     def _batch(self, ends: Offsets) -> bool:
         """Archive what is there, or as much as a batch takes. Is there more?"""
@@ -137,9 +138,9 @@ class _Archive:
             return False
         pieces = {queue: missing(starts[queue], until[queue], self._lake.done.get(queue, ())) for queue in until}
         ranges = [Range(queue, *piece) for queue, here in pieces.items() for piece in here]
-        context = self._run.spark.sparkContext if ranges else None  # starting it is no part of a batch
+        spark = self._run.spark if ranges else None  # starting it is no part of a batch
         began = time.monotonic()
-        results = [] if context is None else self._write(context, ranges)
+        results = [] if spark is None else self._write(spark, ranges)
         try:
             self._lake.add([file for result in results for file in result.files], pieces, moved)
         except ConflictError as error:
@@ -193,14 +194,14 @@ class _Archive:
         self._run.report.notes.append(f"{text}: {size_of(gone)} messages are lost")
         self._run.report.skip("gone before they were read", size_of(gone))
 
-    def _write(self, context: "SparkContext", ranges: list[Range]) -> list[Written]:
+    def _write(self, spark: "SparkSession", ranges: list[Range]) -> list[Written]:
         settings = self._settings
         # As many tasks as run at a time, unless they become too large: few files, and nobody idle.
-        share = -(-sum(one.size for one in ranges) // max(context.defaultParallelism, 1))
+        share = -(-sum(one.size for one in ranges) // parallelism(spark))
         rows_max = settings.task_rows_max or max(min(share, TASK_ROWS), TASK_ROWS_MIN)
         tasks = make_tasks(ranges, tasks_min=settings.tasks_min, task_rows_max=rows_max)
         job = WriteTask(settings, self._lake.url, self._lake.staged)
-        return context.parallelize(tasks, len(tasks)).map(job).collect()
+        return run_tasks(spark, job, tasks)
 
     def _tell(self, starts: Offsets, until: Offsets) -> None:
         report = self._run.report

@@ -27,6 +27,7 @@ from kourou.spark.pipelines.ledger import ConflictError
 from kourou.spark.pipelines.parquet_files import Coverage, Written, write_files
 from kourou.spark.pipelines.report import Cell, RunReport, Table
 from kourou.spark.pipelines.running import Run, Runner
+from kourou.spark.pipelines.tasks import parallelism, run_tasks
 from kourou.spark.rows import FAIL, REPORT, SKIP, make_rows
 from kourou.spark.scanning import scan
 from kourou.spark.store_source import OPTIONS, StoreSettings, read_settings
@@ -46,7 +47,7 @@ def archive_store(
     *,
     broker: str | None = None,
     topics: str | None = None,
-    form: str | None = None,
+    format: str | None = None,  # noqa: A002
     options: Mapping[str, str] | None = None,
     runner: Runner | None = None,
 ) -> RunReport:
@@ -56,7 +57,7 @@ def archive_store(
     """
     with (runner or Runner()).run(JOB, store=str(store), lake=str(lake), broker=broker, topics=topics) as run:
         settings = _settings(str(store), broker, topics, options or {})
-        with Lake(lake, JOB, form=form) as opened:
+        with Lake(lake, JOB, form=format) as opened:
             _work(run, opened, settings)
     return run.report
 
@@ -112,7 +113,7 @@ def _work(run: Run, lake: Lake, settings: StoreSettings) -> None:
     run.report.settings["from_log_offset"] = left[0].start if left else begin
     counts: Counter[str] = Counter()
     while left and not run.is_stopping:
-        cores = max(run.spark.sparkContext.defaultParallelism, 1)
+        cores = parallelism(run.spark)
         began = time.monotonic()
         here, left = left[: cores * SPLITS_PER_CORE], left[cores * SPLITS_PER_CORE :]
         results = _scan(run, lake, settings, here)
@@ -140,7 +141,7 @@ def _scan(run: Run, lake: Lake, settings: StoreSettings, splits: list[Split]) ->
         if queue.broker_name == broker
     )
     job = ScanTask(settings, lake.url, lake.staged, known)
-    return run.spark.sparkContext.parallelize(splits, len(splits)).map(job).collect()
+    return run_tasks(run.spark, job, splits)
 
 
 def _done(results: list[Written]) -> dict[MessageQueue, list[Interval]]:

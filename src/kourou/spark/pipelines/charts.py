@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from html import escape
+from itertools import takewhile
 from typing import Final
 
 from kourou.spark.pipelines.report import Chart
@@ -21,14 +22,31 @@ def svg(chart: Chart) -> str:
     known = [value for values in chart.series.values() for value in values if value is not None]
     if not chart.x or not known:
         return '<p class="empty">nothing to show</p>'
+    if chart.kind == "lines" and len(set(chart.x)) == 1:
+        chart = _as_bars(chart)
     top = _round_up(max(*known, 0.0, 0.0))
     low = min(*known, 0.0, 0.0)
     parts = [_axes(low, top, chart.unit)]
     parts += _lines(chart, low, top) if chart.kind == "lines" else _bars(chart, low, top)
     return (
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(chart.title, quote=True)}">'
-        f"{''.join(parts)}</svg>{_legend(chart)}"
+        f"{''.join(parts)}</svg>{_legend(chart)}{_left_out(chart)}"
     )
+
+
+def _as_bars(chart: Chart) -> Chart:
+    """A line of one point would be a dot somewhere: a bar for each series shows it."""
+    last = {
+        name: next((one for one in reversed(values) if one is not None), None) for name, values in chart.series.items()
+    }
+    moment = _time(float(chart.x[0]), 86_400_001) if chart.is_time else _short(float(chart.x[0]))
+    return Chart(title=chart.title, kind="bars", x=list(last), series={moment: list(last.values())}, unit=chart.unit)
+
+
+def _left_out(chart: Chart) -> str:
+    if chart.kind == "bars" and len(chart.x) > BARS_MAX:
+        return f'<p class="empty">the first {BARS_MAX} of {len(chart.x):,}</p>'
+    return ""
 
 
 def ticks(low: float, high: float, count: int = TICKS) -> list[float]:
@@ -83,9 +101,9 @@ def _lines(chart: Chart, low: float, top: float) -> Iterator[str]:
                     f'<circle cx="{place(x):.1f}" cy="{_y(value, low, top):.1f}" r="2.4" fill="{colour}"/>'
                     for x, value in piece
                 )
-    for x in [first, (first + last) / 2, last] if last > first else [first]:
+    for x, anchor in ((first, "start"), ((first + last) / 2, "middle"), (last, "end")):
         label = _time(x, last - first) if chart.is_time else _short(x)
-        yield f'<text x="{place(x):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{label}</text>'
+        yield f'<text x="{place(x):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="{anchor}">{label}</text>'
 
 
 def _pieces(xs: Sequence[float], values: Sequence[float | None]) -> Iterator[list[tuple[float, float]]]:
@@ -107,6 +125,8 @@ def _bars(chart: Chart, low: float, top: float) -> Iterator[str]:
     room = (WIDTH - LEFT - RIGHT) / len(names)
     wide = room * 0.8 / len(chart.series)
     base = _y(max(low, 0.0), low, top)
+    letters = max(int(room / 6.5), 2)
+    labels = _labels(names, letters)
     for at, name in enumerate(names):
         for number, values in enumerate(chart.series.values()):
             value = values[at]
@@ -118,12 +138,32 @@ def _bars(chart: Chart, low: float, top: float) -> Iterator[str]:
                 f'height="{abs(base - y):.1f}" fill="{COLOURS[number % len(COLOURS)]}">'
                 f"<title>{escape(name)}: {_short(value)}</title></rect>"
             )
-        letters = max(int(room / 6.5), 1)
-        label = name if len(name) <= letters else name[: letters - 1] + "…"
         yield (
             f'<text x="{LEFT + room * (at + 0.5):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">'
-            f"{escape(label)}</text>"
+            f"{escape(labels[at])}</text>"
         )
+
+
+def _labels(names: Sequence[str], letters: int) -> list[str]:
+    """Names in so many letters: without the words that all begin with, then their beginnings, or where these are
+    alike, their ends."""
+    if all(len(name) <= letters for name in names):
+        return list(names)
+    common = _common(names)
+    short = [name[len(common) :] for name in names]
+    heads = [name if len(name) <= letters else f"{name[: letters - 1]}…" for name in short]
+    if len(set(heads)) == len(set(names)):
+        return heads
+    return [name if len(name) <= letters else f"…{name[1 - letters :]}" for name in short]
+
+
+def _common(names: Sequence[str]) -> str:
+    """The words that all names begin with, which tell nobody which is which."""
+    if len(names) < 2:
+        return ""
+    low, high = min(names).split(" "), max(names).split(" ")  # what these two share, all between them have
+    shared = list(takewhile(lambda pair: pair[0] == pair[1], zip(low[:-1], high[:-1], strict=False)))
+    return "".join(f"{word} " for word, _ in shared)
 
 
 def _legend(chart: Chart) -> str:

@@ -94,6 +94,16 @@ def span_s(span: Span, name: str) -> float:
         raise OptionError(str(error)) from None
 
 
+def size_bytes(size: int | str, name: str) -> int:
+    """The bytes of an option such as `target_size`: a text with a unit, or a number of bytes. Raises OptionError."""
+    if isinstance(size, str) and size.strip().isdigit():
+        raise OptionError(f"{name} {size}: which unit? A size such as 64m or 1g is expected")
+    found = size if isinstance(size, int) else Options({name: size}, (name,)).size(name)
+    if found is None:
+        raise OptionError(f"{name} is empty: a size such as 64m or 1g is expected")
+    return found
+
+
 def text_of(body: Any, length: int = 60) -> str:
     """The beginning of a body, for a table."""
     text = bytes(body or b"")[: length * 4].decode("utf-8", "replace")

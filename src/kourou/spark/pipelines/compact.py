@@ -14,17 +14,21 @@ from typing import Final
 
 import msgspec
 
+from kourou.spans import Span
 from kourou.spark.errors import OptionError
+from kourou.spark.pipelines.choosing import size_bytes, span_s
 from kourou.spark.pipelines.delta import DeltaFiles
 from kourou.spark.pipelines.folders import Folder, open_folder
 from kourou.spark.pipelines.lake import Lake, format_of
-from kourou.spark.pipelines.merging import TARGET_SIZE, Merge, Merged, MergeTask, plan
+from kourou.spark.pipelines.merging import Merge, Merged, MergeTask, plan
 from kourou.spark.pipelines.progress import BatchProgress
 from kourou.spark.pipelines.report import Cell, RunReport, Table
 from kourou.spark.pipelines.running import Run, Runner
 from kourou.spark.pipelines.showing import HIDDEN, place_of
+from kourou.spark.pipelines.tasks import parallelism, run_tasks
 
 JOB: Final = "compact"
+TARGET_SIZE: Final = "128m"
 LOCK: Final = f"{HIDDEN}/compact.lock"
 
 MERGES_PER_CORE: Final = 4
@@ -44,24 +48,27 @@ def compact(
     lake: str | Path,
     *,
     topics: str | None = None,
-    target_size: int = TARGET_SIZE,
-    vacuum_s: float | None = None,
+    target_size: int | str = TARGET_SIZE,
+    vacuum: Span | None = None,
     runner: Runner | None = None,
 ) -> RunReport:
     """Merge files that are smaller than half of `target_size`, of these topics (names that commas separate) or of all.
 
-    With `vacuum_s`, files of a lake of format delta that were replaced longer ago than that are deleted; older versions
-    of the table can't be read then. Raises PipelineError.
+    `target_size` is a size such as "128m", or a number of bytes. With `vacuum`, a span of time, files of a lake of
+    format delta that were replaced longer ago than that are deleted; older versions of the table can't be read then.
+    Raises PipelineError.
     """
     with (runner or Runner()).run(JOB, lake=str(lake), topics=topics, target_size=target_size) as run:
         folder = open_folder(lake)
         if format_of(folder) is None:
             raise OptionError(f"there is no lake at {folder.url}")
-        if target_size < 2:
-            raise OptionError(f"--target-size is a size in bytes, not {target_size}")
+        size = size_bytes(target_size, "target_size")
+        if size < 2:
+            raise OptionError(f"target_size is at least 2 bytes, not {target_size}")
+        vacuum_s = None if vacuum is None else span_s(vacuum, "vacuum")
         try:
             with folder.lock(LOCK, wait=False), Lake(lake, JOB, folder) as opened:
-                _work(run, folder, opened, target_size, frozenset(topics.split(",") if topics else ()), vacuum_s)
+                _work(run, folder, opened, size, frozenset(topics.split(",") if topics else ()), vacuum_s)
         except BlockingIOError:
             raise OptionError(f"another run compacts {folder.url} at present") from None
     return run.report
@@ -89,13 +96,12 @@ def _work(
 
 
 def _merge(run: Run, lake: Lake, merges: list[Merge], totals: dict[str, Totals]) -> None:
-    context = run.spark.sparkContext
-    share = max(context.defaultParallelism, 1) * MERGES_PER_CORE
+    share = parallelism(run.spark) * MERGES_PER_CORE
     job = MergeTask(lake.url, lake.staged)
     while merges and not run.is_stopping:
         began = time.monotonic()
         here, merges = merges[:share], merges[share:]
-        found = context.parallelize(here, len(here)).map(job).collect()
+        found = run_tasks(run.spark, job, here)
         results = [one for one in found if one is not None]
         run.report.skip("files that were replaced or deleted meanwhile", sum(map(_count, here)) - _count(*results))
         try:

@@ -22,6 +22,7 @@ from kourou.spark.pipelines.report import RunReport
 from kourou.spark.pipelines.running import Runner, explain
 from kourou.spark.pipelines.sending import by_queue
 from kourou.spark.pipelines.streams import flow, read_stream, send_stream
+from kourou.spark.pipelines.tasks import parallelism
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -66,7 +67,7 @@ def dedup(
     with (runner or Runner()).run(JOB, by=by, window=str(window), **wanted.asked()) as run:
         remembered = f"{round(span_s(window, 'window') * 1000)} milliseconds"
         first = first_of_key(read_stream(run, wanted), by, remembered)
-        tasks = max(run.spark.sparkContext.defaultParallelism, 1)
+        tasks = parallelism(run.spark)
         with _state_settings(run.spark, tasks):
             send_stream(run, first, wanted, prepare=lambda batch: by_queue(batch, tasks), is_ordered=True)
         run.report.skip("duplicates", run.report.read.rows - run.report.written.rows)

@@ -21,6 +21,7 @@ from kourou.spark.columns import COLUMNS, arrow_schema
 from kourou.spark.errors import OptionError, SparkError
 from kourou.spark.pipelines.folders import Folder
 from kourou.spark.pipelines.ledger import Commit, CommittedFile
+from kourou.spark.pipelines.object_stores import delta_settings, without_query
 from kourou.spark.pipelines.showing import LakeFile, place_of
 
 if TYPE_CHECKING:
@@ -67,7 +68,8 @@ class DeltaLog:
             import deltalake  # noqa: F401
         except ImportError:
             raise OptionError("format delta needs the package deltalake: pip install 'kourou[delta]'") from None
-        self._url = url
+        self._url = without_query(url)
+        self._storage = delta_settings(url) or None
         self._table: DeltaTable | None = None
 
     def create(self) -> None:
@@ -75,8 +77,14 @@ class DeltaLog:
         from deltalake import DeltaTable
 
         with _told(f"{self._url}: Delta's log can't be made"):
-            if not DeltaTable.is_deltatable(self._url):
-                DeltaTable.create(self._url, schema=delta_schema(), partition_by=PARTITIONED, mode="ignore")
+            if not DeltaTable.is_deltatable(self._url, self._storage):
+                DeltaTable.create(
+                    self._url,
+                    schema=delta_schema(),
+                    partition_by=PARTITIONED,
+                    mode="ignore",
+                    storage_options=self._storage,
+                )
 
     def number(self) -> int:
         """The newest commit that is entered; 0 if none is."""
@@ -89,7 +97,7 @@ class DeltaLog:
         from deltalake.exceptions import DeltaError
 
         try:
-            table = DeltaTable(self._url)
+            table = DeltaTable(self._url, storage_options=self._storage)
             if version is not None:
                 table.load_as_version(version)
         except DeltaError as error:
@@ -155,7 +163,7 @@ class DeltaLog:
         from deltalake import DeltaTable
 
         if self._table is None:
-            self._table = DeltaTable(self._url)
+            self._table = DeltaTable(self._url, storage_options=self._storage)
         else:
             self._table.update_incremental()
         return self._table

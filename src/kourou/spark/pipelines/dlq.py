@@ -85,7 +85,9 @@ def triage(
     """
     options = _access(namesrv, options)
     groups = groups.replace(",", " ").split() if isinstance(groups, str) else groups
-    with (runner or Runner()).run("dlq triage", groups=", ".join(groups) or "all", by=by, where=where) as run:
+    with (runner or Runner()).run(
+        "dlq triage", reads_only=True, groups=", ".join(groups) or "all", by=by, where=where
+    ) as run:
         chosen = choice(since=since, until=until, key=key, where=where)
         topics = _dead_topics(_cluster(options), groups, run.report)
         if not topics and not groups:
@@ -104,10 +106,8 @@ def _dead_topics(cluster: Cluster, groups: Sequence[str], report: RunReport) -> 
     wanted = [f"{DLQ}{group.removeprefix(DLQ)}" for group in groups] or there
     report.notes += [f"group {name.removeprefix(DLQ)} has no dead letters" for name in wanted if name not in there]
     found = []
-    for name in wanted:
-        if name not in there:
-            continue
-        if cluster.route(name, fresh=True).readable:
+    for name, route in cluster.routes((name for name in wanted if name in there), fresh=True, gone_ok=True).items():
+        if route.readable:
             found.append(name)
         else:
             report.notes.append(f"{name} may not be read: give it the permission to (updateTopicPerm -p 6)")
@@ -248,7 +248,7 @@ def redrive(
     """
     options = _access(namesrv, options)
     asked = {"group": group, "target": target, "state": str(state), "where": where, "rate": rate}
-    with (runner or Runner()).run("dlq redrive", **asked, dry_run=dry_run) as run:
+    with (runner or Runner()).run("dlq redrive", reads_only=dry_run, **asked, dry_run=dry_run) as run:
         chosen = choice(since=since, until=until, key=key, where=where)
         cluster = _cluster(options)
         topics = _dead_topics(cluster, [group], run.report)

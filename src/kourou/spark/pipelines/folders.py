@@ -1,4 +1,4 @@
-"""A folder that many processes see: on a disk, or wherever Arrow can write (s3://, gs://, hdfs://).
+"""A folder that many processes see: on a disk, or wherever Arrow can write (s3:// or s3a://, gs://, hdfs://).
 
 The port under ledgers and lakes, with what these rely on:
 
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kourou.spark.errors import OptionError
+from kourou.spark.pipelines.object_stores import for_arrow
 
 if TYPE_CHECKING:
     from pyarrow import fs
@@ -90,6 +91,7 @@ def open_folder(url: str | Path) -> Folder:
     import pyarrow as pa
     from pyarrow import fs
 
+    text = for_arrow(text)
     try:
         found, path = fs.FileSystem.from_uri(text)
     except (pa.ArrowException, OSError, ValueError) as error:

@@ -38,11 +38,13 @@ from kourou.spark.pipelines.delta import DeltaFiles, DeltaLog
 from kourou.spark.pipelines.folders import Folder, open_folder
 from kourou.spark.pipelines.intervals import Interval
 from kourou.spark.pipelines.ledger import Commit, CommittedFile, ConflictError, Done, Ledger, to_nested_done
+from kourou.spark.pipelines.object_stores import below, for_spark, missing_jars, spark_settings
 from kourou.spark.pipelines.parquet_files import STORED, StagedFile
 from kourou.spark.pipelines.showing import DELTA, FORMATS, HIDDEN, PARQUET, READERS, STAGED, Files, PlainFiles
+from kourou.spark.session import hadoop_version
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 OLD: Final = timedelta(days=7)
 """A run that left no lock, where there are none, is dead when it is as old as this."""
@@ -271,13 +273,24 @@ def read_lake(spark: "SparkSession", url: str | Path, *, version: int | datetime
     """
     schema = f"{ddl(STORED)}, topic string, date date, hour int"
     folder = open_folder(url)
-    reader = spark.read.schema(schema)
+    reader = spark.read.schema(schema).options(**spark_settings(folder.url))
+    place = for_spark(folder.url)
     if format_of(folder) == DELTA:
-        files = DeltaLog(folder.url).paths(version)
-        below = [f"{folder.url}/{path}" for path in files]
-        frame = reader.option("basePath", folder.url).parquet(*below) if below else spark.createDataFrame([], schema)
+        files = [below(folder.url, path) for path in DeltaLog(folder.url).paths(version)]
+        frame = _parquet(reader.option("basePath", place), files) if files else spark.createDataFrame([], schema)
     elif version is not None:
         raise OptionError(f"{folder.url} has no versions: only lakes of format delta have")
     else:
-        frame = reader.parquet(str(url))
+        frame = _parquet(reader, [place])
     return frame.select(*COLUMNS, "date", "hour")
+
+
+def _parquet(reader: "DataFrameReader", paths: list[str]) -> "DataFrame":
+    """Raises OptionError for a Spark that can't read from there."""
+    try:
+        return reader.parquet(*paths)
+    except Exception as error:
+        told = missing_jars(error, hadoop_version())
+        if told is None:
+            raise
+        raise told from None

@@ -8,13 +8,15 @@ from kourou.spark.pipelines.charts import svg
 from kourou.spark.pipelines.report import Cell, RunReport, Table, count_text, size_text, span_text
 
 _STYLE: Final = """
-body{font:14px/1.45 system-ui,sans-serif;color:#1a202c;max-width:960px;margin:2em auto;padding:0 1em}
+body{font:14px/1.45 system-ui,sans-serif;color:#1a202c;max-width:1100px;margin:2em auto;padding:0 1em}
 h1{font-size:1.4em;margin-bottom:.2em}h2{font-size:1.05em;margin:1.6em 0 .4em}
 .facts{display:flex;flex-wrap:wrap;gap:.6em 2em;margin:1em 0}.facts b{display:block;font-size:1.25em}
 .facts span{color:#4a5568}svg{width:100%;height:auto;max-width:720px}svg text{font-size:11px;fill:#4a5568}
-.grid{stroke:#e2e8f0}table{border-collapse:collapse;display:block;overflow-x:auto}
-td,th{padding:.2em .8em .2em 0;text-align:left;border-bottom:1px solid #e2e8f0;white-space:nowrap}
-td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}.error{color:#9b2c2c}.legend span{margin-right:1.2em}
+.grid{stroke:#e2e8f0}table{border-collapse:collapse;max-width:100%}
+td,th{padding:.2em .8em .2em 0;text-align:left;vertical-align:top;border-bottom:1px solid #e2e8f0;
+overflow-wrap:anywhere;min-width:3em}
+td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}td.n{white-space:nowrap}
+.error{color:#9b2c2c}.legend span{margin-right:1.2em}
 .legend i{display:inline-block;width:.8em;height:.8em;margin-right:.4em}.empty{color:#718096}
 """
 
@@ -46,18 +48,22 @@ def _ending(report: RunReport) -> str:
 
 
 def _facts(report: RunReport) -> str:
-    facts = [
-        (f"{report.read.rows:,}", f"messages read, {size_text(report.read.bytes)}"),
-        (f"{report.written.rows:,}", "written"),
-        *((f"{rows:,}", f"skipped: {reason}") for reason, rows in report.skipped.items()),
-        (span_text(report.seconds), count_text(report.batches, "batch", "batches")),
-        (f"{report.rows_per_s:,.0f}", "messages/s"),
-    ]
-    return f'<div class="facts">{"".join(f"<div><b>{b}</b><span>{escape(s)}</span></div>" for b, s in facts)}</div>'
+    facts = [*report.facts]
+    if not facts:
+        facts.append((f"{report.read.rows:,}", f"messages read, {size_text(report.read.bytes)}"))
+        facts += [] if report.reads_only else [(f"{report.written.rows:,}", "written")]
+    facts += [(f"{rows:,}", f"skipped: {reason}") for reason, rows in report.skipped.items()]
+    if report.facts:
+        facts.append((span_text(report.seconds), count_text(report.batches, "sample", "samples")))
+    else:
+        facts.append((span_text(report.seconds), count_text(report.batches, "batch", "batches")))
+        facts.append((f"{report.rows_per_s:,.0f}", "messages/s"))
+    cells = "".join(f"<div><b>{escape(figure)}</b><span>{escape(what)}</span></div>" for figure, what in facts)
+    return f'<div class="facts">{cells}</div>'
 
 
 def _table(table: Table) -> str:
-    numeric = [all(isinstance(row[at], int | float) for row in table.rows) for at in range(len(table.columns))]
+    numeric = [all(isinstance(row[at], int | float | None) for row in table.rows) for at in range(len(table.columns))]
     mark = [' class="n"' if is_number else "" for is_number in numeric]
     head = "".join(f"<th{mark[at]}>{escape(name)}</th>" for at, name in enumerate(table.columns))
     body = "".join(

@@ -29,6 +29,10 @@ class BatchProgress(msgspec.Struct, kw_only=True):
     """Messages that are there and not yet read."""
     age_s: float | None = None
     """How long ago the newest message of the batch was stored: how far behind the pipeline is."""
+    lags: dict[str, int] | None = None
+    """By group, where groups are watched: then nothing is read."""
+    consumed: dict[str, int] | None = None
+    """By group, since the sample before."""
     eta_s: float | None = None
     """Until there is no lag, at the present speed. `Run.batch` fills it in."""
 
@@ -37,6 +41,8 @@ class BatchProgress(msgspec.Struct, kw_only=True):
         return self.rows / max(self.seconds, 1e-6)
 
     def line(self) -> str:
+        if self.lags is not None:
+            return self._sample_line(self.lags)
         words = [
             f"batch {self.batch}",
             f"{self.rows:,} rows",
@@ -51,6 +57,15 @@ class BatchProgress(msgspec.Struct, kw_only=True):
             words.append(f"age {span_text(self.age_s)}")
         if self.eta_s is not None and self.lag:
             words.append(f"eta {span_text(self.eta_s)}")
+        return "  ".join(words)
+
+    def _sample_line(self, lags: dict[str, int]) -> str:
+        words = [f"sample {self.batch}"]
+        for group, lag in lags.items():
+            speed = (self.consumed or {}).get(group, 0) / max(self.seconds, 1e-6)
+            words.append(printable(f"{group} lag {lag:,}") + (f" ({speed:,.0f}/s consumed)" if speed else ""))
+        if self.age_s is not None:
+            words.append(f"oldest waits {span_text(self.age_s)}")
         return "  ".join(words)
 
 

@@ -68,7 +68,7 @@ def replay(
     be. `options` are those of the sink. Raises PipelineError.
     """
     asked = {"lake": str(lake), "topic": topic, "source": source, "where": where, "rate": rate}
-    with (runner or Runner()).run(JOB, **asked, dry_run=dry_run) as run:
+    with (runner or Runner()).run(JOB, reads_only=dry_run, **asked, dry_run=dry_run) as run:
         chosen = choice(since=since, until=until, key=key, where=where)
         folder = open_folder(lake)
         source = _source(folder, source)

@@ -61,6 +61,10 @@ class RunReport(msgspec.Struct, kw_only=True, omit_defaults=False):
     batches: int = 0
     read: Amount = msgspec.field(default_factory=Amount)
     written: Amount = msgspec.field(default_factory=Amount)
+    reads_only: bool = False
+    """It writes nothing, so nothing is said about what it wrote."""
+    facts: list[tuple[str, str]] = msgspec.field(default_factory=list)
+    """What it found out in short, a figure and what it is, instead of what was read and written."""
     skipped: dict[str, int] = msgspec.field(default_factory=dict)
     """Messages that were read and not written, by the reason."""
     from_offsets: Nested = msgspec.field(default_factory=dict)
@@ -99,9 +103,13 @@ class RunReport(msgspec.Struct, kw_only=True, omit_defaults=False):
 
     def _totals(self) -> str:
         ending = {"end": "", "asked": ", stopped as asked", "error": ", failed"}[self.stopped]
+        if self.facts:
+            said = "; ".join(f"{figure} {what}" for figure, what in self.facts)
+            return f"{self.pipeline}: {said}; {count_text(self.batches, 'sample', 'samples')}{ending}"
+        written = "" if self.reads_only else f"{self.written.rows:,} written, "
         return (
             f"{self.pipeline}: {self.read.rows:,} messages ({size_text(self.read.bytes)}) read, "
-            f"{self.written.rows:,} written, {count_text(self.batches, 'batch', 'batches')} in {self.seconds:.1f} s "
+            f"{written}{count_text(self.batches, 'batch', 'batches')} in {self.seconds:.1f} s "
             f"({self.rows_per_s:,.0f}/s){ending}"
         )
 

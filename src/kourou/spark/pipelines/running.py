@@ -37,7 +37,7 @@ from kourou.protocol.errors import KourouError
 from kourou.spark.errors import SparkError
 from kourou.spark.pipelines.progress import BatchProgress, Silent, Speed, Watch
 from kourou.spark.pipelines.report import Chart, RunReport, time_text
-from kourou.spark.session import check_installation, prepare, reason, session
+from kourou.spark.session import CONNECT, check_installation, prepare, reason, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,15 +102,15 @@ class Runner:
                 self.after_start()
         return self._spark
 
-    def run(self, pipeline: str, **settings: Any) -> "Run":
+    def run(self, pipeline: str, *, reads_only: bool = False, **settings: Any) -> "Run":
         """`settings` are for the report: what was asked for, without secrets."""
-        return Run(self, pipeline, settings)
+        return Run(self, pipeline, settings, reads_only=reads_only)
 
 
 class Run:
     """One run. `with` it; its report is complete behind that."""
 
-    def __init__(self, runner: Runner, pipeline: str, settings: Mapping[str, Any]) -> None:
+    def __init__(self, runner: Runner, pipeline: str, settings: Mapping[str, Any], *, reads_only: bool = False) -> None:
         self._runner = runner
         self._began = time.monotonic()
         self._speed = Speed()
@@ -121,6 +121,7 @@ class Run:
         self.report = RunReport(
             pipeline=pipeline,
             started=time_text(time.time() * 1000),
+            reads_only=reads_only,
             settings={name: value for name, value in settings.items() if value is not None},
         )
 
@@ -239,8 +240,8 @@ class Run:
             raise PipelineError(report.errors[-1], report) from error
 
     def _charts(self) -> list[Chart]:
-        if len(self._points) < 2:
-            return []
+        if len(self._points) < 2 or any(one.lags is not None for _, one in self._points):
+            return []  # a run that watches groups has a chart of its own
         times = [moment for moment, _ in self._points]
         batches = [progress for _, progress in self._points]
         charts = [
@@ -291,6 +292,11 @@ def start_session(name: str, master: str, settings: Mapping[str, str]) -> "Spark
     from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway
 
+    if master.startswith(CONNECT):
+        try:
+            return session(name, master, settings)
+        except Exception as error:
+            raise SparkError(f"Spark Connect at {master} can't be used: {explain(error)}") from None
     settings = prepare(master, {**SETTINGS, **settings})
     if SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
         conf = SparkConf(loadDefaults=False).setAll(list(settings.items())).setMaster(master)

@@ -31,8 +31,9 @@ from kourou.spark.pipelines.intervals import runs
 from kourou.spark.pipelines.ledger import NestedDone, from_nested_done, to_nested_done
 from kourou.spark.pipelines.report import RunReport
 from kourou.spark.pipelines.running import Run
+from kourou.spark.pipelines.tasks import need_classic, parallelism
 from kourou.spark.pulling import Patience
-from kourou.spark.sending import BATCH_ROWS, BATCH_SIZE, Sender
+from kourou.spark.sending import BATCH_ROWS, BATCH_SIZE, Sender, first_turn
 from kourou.spark.sink import SINK_OPTIONS, SinkSettings, sink_settings
 
 if TYPE_CHECKING:
@@ -122,7 +123,8 @@ def check_rows(frame: "DataFrame", topic: str | None) -> None:
 
 
 def send_frame(frame: "DataFrame", sending: Sending) -> Shipment:
-    """Returns when all rows are sent and acknowledged. Raises what Spark raises."""
+    """Returns when all rows are sent and acknowledged. Raises what Spark raises; OptionError on Spark Connect."""
+    need_classic(frame.sparkSession, "sending in a pipeline")
     frame.sparkSession.dataSource.register(ShipmentSource)
     with tempfile.TemporaryDirectory(prefix="kourou-") as folder:
         told = Path(folder) / "told.json"
@@ -178,8 +180,9 @@ class ShipmentWriter(DataSourceArrowWriter):
         part = 0 if context is None else context.partitionId()
         settings = self._settings
         cluster = Cluster(settings.name_servers, settings.access, settings.retry_s)
-        sender = Sender(cluster, settings.group, Patience(settings.retry_s), turn=part)
-        return ShipmentMessage(ship(iterator, sender, settings.topic, self._how, f"{self._how.write_id}/{part}"))
+        write_id = self._how.write_id
+        sender = Sender(cluster, settings.group, Patience(settings.retry_s), turn=first_turn(write_id, part))
+        return ShipmentMessage(ship(iterator, sender, settings.topic, self._how, f"{write_id}/{part}"))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         total = Shipment()
@@ -325,7 +328,7 @@ def tasks_for(run: Run, rate: float | None) -> int:
     """How many tasks send. One can keep a moderate rate alone, however the messages are spread over queues."""
     if rate is not None and rate <= ONE_TASK_RATE:
         return 1
-    return max(run.spark.sparkContext.defaultParallelism, 1)
+    return parallelism(run.spark)
 
 
 def check_rate(rate: float | None, tasks: int) -> float | None:

@@ -68,7 +68,7 @@ def traffic(
     coarser. Raises PipelineError.
     """
     asked = {"topics": topics, "namesrv": namesrv, "store": None if store is None else str(store)}
-    with (runner or Runner()).run("stats traffic", **asked, where=where) as run:
+    with (runner or Runner()).run("stats traffic", reads_only=True, **asked, where=where) as run:
         chosen = choice(since=since, until=until, key=key, where=where)
         window_s = round(span_s(window, "window"))
         if window_s < 1:
@@ -243,12 +243,12 @@ def lag(
 ) -> RunReport:
     """How many messages groups have before them, queue by queue, and how long the oldest of them waits.
 
-    `samples` times, `every` so often; 0 goes on until the runner is asked to stop. Messages consumed between two
-    samples count as rows of a batch. Raises PipelineError.
+    `samples` times, `every` so often; 0 goes on until the runner is asked to stop. Each sample is a batch, with lag and
+    consumed messages by group: groups are never added up. Raises PipelineError.
     """
     groups = groups.replace(",", " ").split() if isinstance(groups, str) else groups
     names = ", ".join(groups)
-    with (runner or Runner()).run("stats lag", groups=names, topics=topics, namesrv=namesrv) as run:
+    with (runner or Runner()).run("stats lag", reads_only=True, groups=names, topics=topics, namesrv=namesrv) as run:
         if not groups:
             raise OptionError("which group?")
         given = {**(options or {}), "topicPattern" if pattern else "topics": topics}
@@ -289,12 +289,22 @@ class _Lag:
         while True:
             standings = self._sample()
             age_s = max((self._age_s(one) or 0.0 for one in standings if one.lag), default=0.0)
-            moved = _consumed(before, standings)
+            consumed = {group: _consumed(before, standings, group) for group in self._groups}
+            lags = {group: sum(one.lag for one in standings if one.group == group) for group in self._groups}
             seconds = time.monotonic() - began
             began = time.monotonic()
-            total = sum(one.lag for one in standings)
+            is_one = len(self._groups) == 1
             self._run.batch(
-                BatchProgress(batch=number, rows=moved, seconds=seconds, written=0, lag=total, age_s=age_s or None)
+                BatchProgress(
+                    batch=number,
+                    rows=sum(consumed.values()) if is_one else 0,
+                    seconds=seconds,
+                    written=0,
+                    lag=sum(lags.values()) if is_one else None,
+                    age_s=age_s or None,
+                    lags=lags,
+                    consumed=consumed,
+                )
             )
             before = standings
             number += 1
@@ -323,6 +333,7 @@ class _Lag:
     def _tell(self, standings: list[Standing]) -> None:
         report = self._run.report
         ages = {one: self._age_s(one) for one in standings if one.lag}
+        report.facts = [_fact(group, [one for one in standings if one.group == group], ages) for group in self._groups]
         report.tables += [_groups_table(self._groups, standings, ages), _queues_table(standings, ages)]
         report.to_offsets = to_nested(_ends(standings))
         strange = [
@@ -342,9 +353,18 @@ class _Lag:
             )
 
 
-def _consumed(before: Sequence[Standing], after: Sequence[Standing]) -> int:
-    known = {(one.group, one.queue): one.committed or 0 for one in before}
-    return sum(max((one.committed or 0) - known.get((one.group, one.queue), one.committed or 0), 0) for one in after)
+def _consumed(before: Sequence[Standing], after: Sequence[Standing], group: str) -> int:
+    known = {one.queue: one.committed or 0 for one in before if one.group == group}
+    here = [one for one in after if one.group == group]
+    return sum(max((one.committed or 0) - known.get(one.queue, one.committed or 0), 0) for one in here)
+
+
+def _fact(group: str, here: Sequence[Standing], ages: Mapping[Standing, float | None]) -> tuple[str, str]:
+    """How far behind a group is, in short."""
+    behind = sum(1 for one in here if one.lag)
+    oldest = max((ages.get(one) or 0.0 for one in here), default=0.0)
+    waits = f", the oldest waits {span_text(oldest)}" if oldest else ""
+    return f"{sum(one.lag for one in here):,}", f"messages before {group} in {behind} of {len(here)} queues{waits}"
 
 
 def _ends(standings: Sequence[Standing]) -> Offsets:

@@ -15,6 +15,7 @@ import msgspec
 from kourou.spans import Span
 from kourou.spark.errors import OptionError
 from kourou.spark.pipelines.choosing import span_s
+from kourou.spark.pipelines.object_stores import for_spark, missing_jars, spark_settings
 from kourou.spark.pipelines.running import Run
 from kourou.spark.pipelines.sending import (
     How,
@@ -26,6 +27,8 @@ from kourou.spark.pipelines.sending import (
     send_frame,
     sink_options,
 )
+from kourou.spark.pipelines.tasks import need_classic
+from kourou.spark.session import hadoop_version
 from kourou.spark.source import commit_progress
 
 if TYPE_CHECKING:
@@ -64,7 +67,7 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True):
         """What the checkpoint is for, and for nothing else."""
         return {**self.job, "topics": self.topics}
 
-    def asked(self) -> dict[str, object]:
+    def asked(self) -> dict[str, Any]:
         return {"topics": self.topics, "target": self.target, "checkpoint": self.checkpoint, "once": self.once}
 
 
@@ -97,6 +100,7 @@ def flow(
 def read_stream(run: Run, wanted: Flow) -> "DataFrame":
     """Raises OptionError for topics, of both ends, that there are not."""
     check_target(sink_options(wanted.namesrv, wanted.options), wanted.target)
+    need_classic(run.spark, "a pipeline from topic to topic")
     return run.spark.readStream.format("rocketmq").options(**wanted.source()).load()
 
 
@@ -111,7 +115,10 @@ def send_stream(
     """Run the query that sends a stream's rows, to its end or until a stop. Raises what it fails with."""
     options = sink_options(wanted.namesrv, wanted.options)
     check_rows(frame, wanted.target)
-    label = Label(run.spark, wanted.checkpoint)
+    checkpoint = for_spark(wanted.checkpoint)
+    for name, value in spark_settings(wanted.checkpoint).items():
+        run.spark.conf.set(name, value)
+    label = open_label(run.spark, checkpoint)
     label.check(wanted.belongings())
     counts: dict[int, Shipment] = {}
     started: Future[StreamingQuery] = Future()  # its id stays the same for as long as the checkpoint is there
@@ -132,7 +139,7 @@ def send_stream(
         return found if sent.newest_us is None else {**found, "newest_ms": sent.newest_us // 1000}
 
     writer = frame.writeStream.foreachBatch(send).outputMode(wanted.output_mode)
-    writer = writer.option("checkpointLocation", wanted.checkpoint)
+    writer = writer.option("checkpointLocation", checkpoint)
     if wanted.once:
         writer = writer.trigger(availableNow=True)
     else:
@@ -144,6 +151,17 @@ def send_stream(
         commit_progress(run.report.to_offsets, wanted.source())
 
 
+def open_label(spark: "SparkSession", checkpoint: str) -> "Label":
+    """Raises OptionError for a Spark that can't read the place of the checkpoint."""
+    try:
+        return Label(spark, checkpoint)
+    except Exception as error:
+        told = missing_jars(error, hadoop_version())
+        if told is None:
+            raise
+        raise told from None
+
+
 class Label:
     """A file in a checkpoint that says what it is for. Spark itself takes another query's, and skips what that did."""
 
@@ -152,7 +170,7 @@ class Label:
         self._checkpoint = checkpoint
         self._path = jvm.org.apache.hadoop.fs.Path(checkpoint, LABEL)
         self._fresh = jvm.org.apache.hadoop.fs.Path(checkpoint, f".{LABEL}.tmp")
-        self._files = self._path.getFileSystem(spark._jsc.hadoopConfiguration())
+        self._files = self._path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
         self._read = jvm.org.apache.commons.io.IOUtils.toByteArray
         self._is_written = False
 

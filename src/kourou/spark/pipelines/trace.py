@@ -168,7 +168,7 @@ def latency(
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    with (runner or Runner()).run("trace latency", topic=topic, namesrv=namesrv, where=where) as run:
+    with (runner or Runner()).run("trace latency", reads_only=True, topic=topic, namesrv=namesrv, where=where) as run:
         chosen = choice(since=since, until=until, key=key, where=where)
         given = {**(options or {}), "topics": topic}
         if namesrv is not None:
