@@ -311,7 +311,7 @@ class Producer:
         counts.bytes += prepared.size
         counts.seconds += elapsed
         if self._faults is not None:
-            self._faults.answered(queue.broker_name, elapsed * 1000, _now_ms())
+            self._faults.answered(queue.broker_name, elapsed * 1000, _steady_ms())
         if self.on_sent is not None:
             self.on_sent(prepared, queue, result, elapsed)
         return result
@@ -320,7 +320,7 @@ class Producer:
         self._session.metrics.sent[prepared.topic].failures += 1
         if self._faults is not None:
             reachable = not isinstance(error, TransportError | NoBrokerError) or isinstance(error, RequestTimedOutError)
-            self._faults.failed(queue.broker_name, _now_ms(), reachable=reachable)
+            self._faults.failed(queue.broker_name, _steady_ms(), reachable=reachable)
         if self.on_sent is not None:
             self.on_sent(prepared, queue, None, 0.0)
 
@@ -369,7 +369,7 @@ class Producer:
 
     def _choose_carefully(self, queues: Sequence[MessageQueue], turn: int, avoid: str | None) -> int | None:
         """The next queue on another broker than `avoid`, on one without faults if there is one."""
-        now, faults, count = _now_ms(), self._faults, len(queues)
+        now, faults, count = _steady_ms(), self._faults, len(queues)
         others = [at % count for at in range(turn, turn + count) if queues[at % count].broker_name != avoid]
         if faults is None:
             return others[0] if others else None
@@ -558,6 +558,11 @@ def _broker_of_handle(handle: str) -> str | None:
     except ValueError:
         return None
     return parts[2] if len(parts) == 5 else None
+
+
+def _steady_ms() -> int:
+    """For durations: the time of day may jump."""
+    return time.monotonic_ns() // 1_000_000
 
 
 def _now_ms() -> int:

@@ -7,7 +7,10 @@
     extensions.py     what filters know about a queue's messages, if that is wanted
     index.py          message key -> offsets
     dispatch.py       commit log -> consume queues and index
+    removed.py        topics that were removed, and must not come back with the log
     flush.py          when what is written becomes safe
+    backoff.py        when work that failed is tried again, and what the log says about it
+    wall_clock.py     the time of day, for what is stored and shown
     recovery.py       what is true after a stop or a crash
     queue_repair.py   damaged queue entries are made again from the log, while the store is open
     index_repair.py   the same for the index; log_walk.py reads the log for both
