@@ -215,21 +215,21 @@ def test_two_archives_of_one_topic_share_the_work(
     broker: EmbeddedThread, cluster: Cluster, runner: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another run commits a part of a batch first: the batch is read again without it."""
-    fill(broker, cluster, "shared", queues=2, count=50)
+    fill(broker, cluster, "shared-work", queues=2, count=50)
     lake, real = tmp_path / "lake", Lake.add
     others: list[int] = []
 
     def add(self: Lake, *batch: Any) -> Commit:
         if not others:
             others.append(0)
-            others.append(archive("shared", lake, namesrv=broker.namesrv, runner=runner).read.rows)
+            others.append(archive("shared-work", lake, namesrv=broker.namesrv, runner=runner).read.rows)
         return real(self, *batch)
 
     monkeypatch.setattr(Lake, "add", add)
-    report = archive("shared", lake, namesrv=broker.namesrv, batch_rows=60, runner=runner)
+    report = archive("shared-work", lake, namesrv=broker.namesrv, batch_rows=60, runner=runner)
     assert others[1] == 100
     assert "are there already" in report.notes[0] and "read again without them" in report.notes[0]
-    assert plain_places(lake) == live_places(cluster, "shared")
+    assert plain_places(lake) == live_places(cluster, "shared-work")
 
 
 def test_store_files_and_the_live_topic_make_one_lake(
