@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 from typing import TypeVar
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from kourou.protocol.bodies import TopicConfig, TopicConfigSerializeWrapper
 from kourou.store.checkpoint import Checkpoint
@@ -82,21 +82,21 @@ class Hands:
 
     def _replace(self, path: Path, name: str, at: int) -> None:
         self.disk.replace(path, bytes([at % 256]) * at)
-        self.open.pop(name, None)
+        self._close(path, name, at)
 
     def _backup(self, path: Path, name: str, at: int) -> None:
         self.disk.replace(path, bytes([at % 256]) * at, backup=True)
-        self.open.pop(name, None)
-        self.open.pop(name + ".bak", None)
+        self._close(path, name, at)  # the backup is the same file
+        self._close(path, name + ".bak", at)
 
-    def _remove(self, path: Path, name: str, _: int) -> None:
+    def _remove(self, path: Path, name: str, at: int) -> None:
         self.disk.remove(path)
-        self.open.pop(name, None)
+        self._close(path, name, at)
 
-    def _folder(self, path: Path, _name: str, _: int) -> None:
+    def _folder(self, path: Path, name: str, at: int) -> None:
         if path.parent != self.root:
             self.disk.remove_folder(path.parent)
-            self.open.pop(_name, None)
+            self._close(path, name, at)
 
     def _sync_folder(self, path: Path, _name: str, _: int) -> None:
         self.disk.sync_folder(path.parent)
@@ -116,6 +116,7 @@ class Hands:
 
 
 @given(steps)
+@example([("create", "b", 0), ("backup", "b", 0), ("truncate", "b.bak", 0)])
 @settings(max_examples=40, deadline=None)
 def test_the_twin_does_what_the_real_disk_does(todo: list[Step]) -> None:
     with tempfile.TemporaryDirectory() as folder:
