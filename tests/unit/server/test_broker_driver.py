@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.unit.broker.asking import send
 from tests.unit.net.peers import eventually
+from tests.waiting import answered
 
 from kourou.broker.events import Effect, Event
 from kourou.embedded import Embedded
@@ -121,9 +122,14 @@ async def test_a_job_that_raises_comes_back(
             raise ValueError("nobody expected this")
         work(job)
 
+    async def is_accepted() -> bool:
+        answer = await client.request(send(), PATIENCE)
+        return failures == 2 and answer.code == ResponseCode.SUCCESS
+
     monkeypatch.setattr(SyncLog, "_work", failing)
-    await client.request(send(), PATIENCE)
-    await eventually(lambda: failures > 0 and broker.machine.store.refusal is None)
+    await answered(is_accepted)
+    log = broker.machine.store.log
+    await eventually(lambda: log.flushed == log.end)  # by now the second failure is over, too
     await sends_and_is_flushed(broker, client)
 
 
