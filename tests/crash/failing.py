@@ -24,6 +24,7 @@ from kourou.protocol.bodies import KVTable
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command
 from kourou.protocol.record import Found, Scanner
+from kourou.store.segments import Segments
 
 from .opening import open_store, settings
 
@@ -176,15 +177,15 @@ def _check_health(broker: FailingBroker) -> None:
 def _check_store(root: Path, acknowledged: set[bytes]) -> None:
     store = open_store(root, settings(segment_kib=SEGMENT // 1024))
     try:
-        missing = acknowledged - set(_bodies(store.log.segments.starts, store.log.end, store.log.segments))
+        missing = acknowledged - set(_bodies(store.log.segments, store.log.end))
         assert not missing, f"{len(missing)} acknowledged messages are missing, as {sorted(missing)[0][:12]!r}"
     finally:
         store.abandon()
 
 
-def _bodies(starts: list[int], end: int, segments: object) -> Iterator[bytes]:
-    for start in starts:
-        buffer = segments.file(start).buffer  # type: ignore[attr-defined]
+def _bodies(segments: Segments, end: int) -> Iterator[bytes]:
+    for start in segments.starts:
+        buffer = segments.file(start).buffer
         scanner = Scanner(buffer, 0, min(end - start, len(buffer)), crc=True, base=start)
         while scanner.step() == Found.RECORD:
             yield bytes(scanner.message().body)
