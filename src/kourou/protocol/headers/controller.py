@@ -3,22 +3,21 @@
 from kourou.protocol import bodies
 from kourou.protocol.codes import RequestCode
 from kourou.protocol.headers.table import (
+    CHANGE_CLUSTER,
     GET,
+    PROPERTIES,
+    READ_CLUSTER,
     UPDATE,
     Direction,
     Header,
     Int32,
     Int64,
-    Resource,
     needs,
     request,
     request_without_header,
 )
 
 _CONTROLLER = Direction.TO_CONTROLLER
-
-_READ_CLUSTER = needs(GET, Resource.CLUSTER)
-_CHANGE_CLUSTER = needs(UPDATE, Resource.CLUSTER)
 
 
 class AlterSyncStateSetAnswer(Header):
@@ -30,7 +29,7 @@ class AlterSyncStateSetAnswer(Header):
 @request(
     RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET,
     _CONTROLLER,
-    access=_CHANGE_CLUSTER,
+    access=CHANGE_CLUSTER,
     body=bodies.SyncStateSet,
     answer=AlterSyncStateSetAnswer,
     answer_body=bodies.SyncStateSet,
@@ -109,7 +108,7 @@ class GetReplicaInfoAnswer(Header):
 @request(
     RequestCode.CONTROLLER_GET_REPLICA_INFO,
     _CONTROLLER,
-    access=_READ_CLUSTER,
+    access=READ_CLUSTER,
     answer=GetReplicaInfoAnswer,
     answer_body=bodies.SyncStateSet,
 )
@@ -133,14 +132,14 @@ request_without_header(
     RequestCode.CONTROLLER_GET_METADATA_INFO,
     _CONTROLLER,
     "Which controller leads?",
-    access=_READ_CLUSTER,
+    access=READ_CLUSTER,
     answer=GetMetadataAnswer,
 )
 request_without_header(
     RequestCode.CONTROLLER_GET_SYNC_STATE_DATA,
     _CONTROLLER,
     "The replicas of several broker groups.",
-    access=_READ_CLUSTER,
+    access=READ_CLUSTER,
     body="list of broker names",
     answer_body=bodies.BrokerReplicasInfo,
 )
@@ -148,15 +147,15 @@ request_without_header(
     RequestCode.UPDATE_CONTROLLER_CONFIG,
     _CONTROLLER,
     "Change a controller's settings.",
-    access=_CHANGE_CLUSTER,
-    body="properties as text, `key=value` lines",
+    access=CHANGE_CLUSTER,
+    body=PROPERTIES,
 )
 request_without_header(
     RequestCode.GET_CONTROLLER_CONFIG,
     _CONTROLLER,
     "Read a controller's settings.",
-    access=_READ_CLUSTER,
-    answer_body="properties as text, `key=value` lines",
+    access=READ_CLUSTER,
+    answer_body=PROPERTIES,
 )
 
 
@@ -220,7 +219,7 @@ class ApplyBrokerId(Header):
 @request(
     RequestCode.NOTIFY_BROKER_ROLE_CHANGED,
     Direction.CONTROLLER_TO_BROKER,
-    access=_CHANGE_CLUSTER,
+    access=CHANGE_CLUSTER,
     body=bodies.SyncStateSet,
 )
 class NotifyBrokerRoleChanged(Header):
@@ -236,6 +235,6 @@ request_without_header(
     RequestCode.GET_BROKER_EPOCH_CACHE,
     Direction.ADMIN_TO_BROKER,
     "Which master wrote which stretch of the log?",
-    access=_READ_CLUSTER,
+    access=READ_CLUSTER,
     answer_body=bodies.EpochEntryCache,
 )

@@ -5,9 +5,12 @@ from msgspec import field
 from kourou.protocol import bodies
 from kourou.protocol.codes import RequestCode
 from kourou.protocol.headers.table import (
+    CHANGE_CLUSTER,
     GET,
     LIST,
+    PROPERTIES,
     PUB,
+    READ_CLUSTER,
     SUB,
     UPDATE,
     Direction,
@@ -22,9 +25,6 @@ from kourou.protocol.headers.table import (
 
 _CLIENT = Direction.CLIENT_TO_NAMESERVER
 _BROKER = Direction.BROKER_TO_NAMESERVER
-
-_READ_CLUSTER = needs(GET, Resource.CLUSTER)
-_CHANGE_CLUSTER = needs(UPDATE, Resource.CLUSTER)
 
 # ------------------------------------------------------------------------------------------------------------ routes
 
@@ -46,7 +46,7 @@ request_without_header(
     RequestCode.GET_BROKER_CLUSTER_INFO,
     _CLIENT,
     "All brokers and clusters.",
-    access=_READ_CLUSTER,
+    access=READ_CLUSTER,
     answer_body=bodies.ClusterInfo,
 )
 
@@ -126,7 +126,7 @@ class DeleteTopicInNamesrv(Header):
 @request(
     RequestCode.REGISTER_TOPIC_IN_NAMESRV,
     _CLIENT,
-    access=_CHANGE_CLUSTER,
+    access=CHANGE_CLUSTER,
     body=bodies.TopicRouteData,
 )
 class RegisterTopicInNamesrv(Header):
@@ -138,7 +138,7 @@ class RegisterTopicInNamesrv(Header):
 # ---------------------------------------------------------------------------------------------------------- settings
 
 
-@request(RequestCode.PUT_KV_CONFIG, _CLIENT, access=_CHANGE_CLUSTER)
+@request(RequestCode.PUT_KV_CONFIG, _CLIENT, access=CHANGE_CLUSTER)
 class PutKVConfig(Header):
     """Set a value of a namespace."""
 
@@ -153,7 +153,7 @@ class GetKVConfigAnswer(Header):
     value: str | None = None
 
 
-@request(RequestCode.GET_KV_CONFIG, _CLIENT, access=_READ_CLUSTER, answer=GetKVConfigAnswer)
+@request(RequestCode.GET_KV_CONFIG, _CLIENT, access=READ_CLUSTER, answer=GetKVConfigAnswer)
 class GetKVConfig(Header):
     """Read a value of a namespace."""
 
@@ -161,7 +161,7 @@ class GetKVConfig(Header):
     key: str
 
 
-@request(RequestCode.DELETE_KV_CONFIG, _CLIENT, access=_CHANGE_CLUSTER)
+@request(RequestCode.DELETE_KV_CONFIG, _CLIENT, access=CHANGE_CLUSTER)
 class DeleteKVConfig(Header):
     """Remove a value from a namespace."""
 
@@ -172,7 +172,7 @@ class DeleteKVConfig(Header):
 @request(
     RequestCode.GET_KVLIST_BY_NAMESPACE,
     _CLIENT,
-    access=_READ_CLUSTER,
+    access=READ_CLUSTER,
     answer_body=bodies.KVTable,
 )
 class GetKVListByNamespace(Header):
@@ -185,15 +185,15 @@ request_without_header(
     RequestCode.UPDATE_NAMESRV_CONFIG,
     _CLIENT,
     "Change the name server's own settings.",
-    access=_CHANGE_CLUSTER,
-    body="properties as text, `key=value` lines",
+    access=CHANGE_CLUSTER,
+    body=PROPERTIES,
 )
 request_without_header(
     RequestCode.GET_NAMESRV_CONFIG,
     _CLIENT,
     "Read the name server's own settings.",
-    access=_READ_CLUSTER,
-    answer_body="properties as text, `key=value` lines",
+    access=READ_CLUSTER,
+    answer_body=PROPERTIES,
 )
 
 # ------------------------------------------------------------------------------------------------- write permission
@@ -205,7 +205,7 @@ class WipeWritePermAnswer(Header):
     wipe_topic_count: Int32
 
 
-@request(RequestCode.WIPE_WRITE_PERM_OF_BROKER, _CLIENT, access=_CHANGE_CLUSTER, answer=WipeWritePermAnswer)
+@request(RequestCode.WIPE_WRITE_PERM_OF_BROKER, _CLIENT, access=CHANGE_CLUSTER, answer=WipeWritePermAnswer)
 class WipeWritePerm(Header):
     """Take the write permission from all queues of a broker, so that senders go elsewhere."""
 
@@ -218,7 +218,7 @@ class AddWritePermAnswer(Header):
     add_topic_count: Int32
 
 
-@request(RequestCode.ADD_WRITE_PERM_OF_BROKER, _CLIENT, access=_CHANGE_CLUSTER, answer=AddWritePermAnswer)
+@request(RequestCode.ADD_WRITE_PERM_OF_BROKER, _CLIENT, access=CHANGE_CLUSTER, answer=AddWritePermAnswer)
 class AddWritePerm(Header):
     """Give the write permission back to all queues of a broker."""
 
@@ -311,7 +311,7 @@ class BrokerHeartbeat(Header):
 @request(
     RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE,
     Direction.NAMESERVER_TO_BROKER,
-    access=_CHANGE_CLUSTER,
+    access=CHANGE_CLUSTER,
     one_way=True,
 )
 class NotifyMinBrokerIdChange(Header):

@@ -219,6 +219,14 @@ def needs(rights: Right, *targets: str | Resource, in_body: bool = False) -> Acc
     return Access(rights, found, in_body)
 
 
+READ_CLUSTER = needs(GET, Resource.CLUSTER)
+CHANGE_CLUSTER = needs(UPDATE, Resource.CLUSTER)
+
+RECORDS = "stored records, one after the other"
+PROPERTIES = "properties as text, `key=value` lines"
+"""Bodies that are not JSON."""
+
+
 class Direction(Enum):
     """Who asks whom."""
 
