@@ -176,7 +176,7 @@ class Walked:
             while self.machine.is_busy or self._later:
                 later, self._later = self._later, []
                 self.do(*later, *([Turn()] if self.machine.is_busy else []))
-            if not self.machine.keeping.is_settled:
+            if not self.machine.persistence.is_settled:
                 self._now_ms += 6_000
                 self.do(Tick())
             elif rounds == 3:

@@ -69,7 +69,7 @@ class World(SimulatedBroker):
             self.taken += used
             wire.sent += answers
             if count:
-                self.machine.puts.hold(peer, held, count, self.now_ms)
+                self.machine.writer.hold(peer, held, count, self.now_ms)
         commands = wire.decoder.decode(data[used:])
         if commands:
             self.step(Requests(peer, commands))
@@ -103,7 +103,12 @@ class World(SimulatedBroker):
             "stats": _counts(machine.stats),
             "topics": machine.topics.table,
             "groups": machine.groups.table,
-            "waiting": (machine.pull.polls.waiting, machine.puts.waiting, machine.puts.failed, machine.puts.touched),
+            "waiting": (
+                machine.pull.polls.waiting,
+                machine.writer.waiting,
+                machine.writer.failed,
+                machine.writer.touched,
+            ),
         }
 
     def _entries(self, topic: str, queue_id: int) -> tuple[int, int, int, bytes]:

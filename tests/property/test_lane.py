@@ -210,11 +210,11 @@ def test_under_sync_flush_answers_wait_for_the_disk() -> None:
     before = len(world.peers[0].link.sent)
     world.read(0, TAKEN["a send"] * 3)
     assert len(world.peers[0].link.sent) == before
-    assert world.machine.puts.waiting == 3
+    assert world.machine.writer.waiting == 3
     world.lazy = False
     world.work()
     assert len(Decoder().feed(bytes(world.peers[0].link.sent[before:]))) == 3
-    assert world.machine.puts.waiting == 0
+    assert world.machine.writer.waiting == 0
 
 
 def test_under_sync_flush_answers_say_when_it_took_too_long() -> None:

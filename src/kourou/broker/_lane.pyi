@@ -1,8 +1,8 @@
 from kourou.broker.clients import Clients
 from kourou.broker.events import Peer
 from kourou.broker.groups import Groups
+from kourou.broker.message_writer import MessageWriter
 from kourou.broker.offsets import Offsets
-from kourou.broker.putting import Puts
 from kourou.broker.send import Send
 from kourou.broker.settings import BrokerSettings
 from kourou.broker.stats import Stats
@@ -15,7 +15,7 @@ class FastLane:
         settings: BrokerSettings,
         store: Store,
         send: Send,
-        puts: Puts,
+        puts: MessageWriter,
         topics: Topics,
         groups: Groups,
         clients: Clients,

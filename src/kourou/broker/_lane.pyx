@@ -421,7 +421,7 @@ cdef class _Queue:
     """One queue of a topic that is sent to."""
 
     cdef ConsumeQueue queue
-    cdef tuple key  # (topic, queue id), as `Puts.touched` has them
+    cdef tuple key  # (topic, queue id), as `MessageWriter.touched` has them
     cdef long long epoch, touched
 
 

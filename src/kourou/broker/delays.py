@@ -31,8 +31,8 @@ from dataclasses import dataclass, field
 from struct import Struct
 
 from kourou.broker.events import Refused
+from kourou.broker.message_writer import MessageWriter
 from kourou.broker.names import HALF_TOPIC, SCHEDULE_TOPIC
-from kourou.broker.putting import Puts
 from kourou.broker.settings import BrokerSettings, Role
 from kourou.broker.stats import Stats
 from kourou.protocol.bodies import DataVersion, DelayOffsetSerializeWrapper
@@ -104,7 +104,7 @@ class Delays:
         self,
         settings: BrokerSettings,
         store: Store,
-        puts: Puts,
+        writer: MessageWriter,
         stats: Stats,
         kept: DelayOffsets | None,
         touch: Callable[[], None],
@@ -114,7 +114,7 @@ class Delays:
         Raises StoreError.
         """
         self._store = store
-        self._puts = puts
+        self._writer = writer
         self._stats = stats
         self._touch = touch
         self._settings = settings
@@ -124,9 +124,9 @@ class Delays:
         self._spoken_for = 0  # what the file says last
         self._version = DataVersion() if kept is None or kept.data_version is None else kept.data_version
         offsets = {} if kept is None else kept.offset_table
-        queue_ids = {level - 1 for level in puts.delay_ms} | set(store.queues.of_topic(SCHEDULE_TOPIC))
+        queue_ids = {level - 1 for level in writer.delay_ms} | set(store.queues.of_topic(SCHEDULE_TOPIC))
         self._levels = {
-            queue_id: _Level(queue_id, puts.delay_ms.get(queue_id + 1), offset, offset)
+            queue_id: _Level(queue_id, writer.delay_ms.get(queue_id + 1), offset, offset)
             for queue_id in sorted(queue_ids)
             for offset in (self._within(queue_id, offsets.get(queue_id + 1, 0)),)
         }
@@ -340,7 +340,7 @@ class Delays:
             log.error("a delayed message does not say where to, and is passed over: %.1000r", properties)
             return True
         try:
-            (stored,) = self._puts.put([_copy(original, topic, queue_id)], None, now_ms)
+            (stored,) = self._writer.put([_copy(original, topic, queue_id)], None, now_ms)
         except Refused as refused:
             if refused.code == ResponseCode.MESSAGE_ILLEGAL:  # by settings that have changed meanwhile
                 log.error("a delayed message can't be delivered, and is passed over: %s", refused.remark)

@@ -23,8 +23,8 @@ from typing import Protocol
 from kourou.broker.clients import Clients
 from kourou.broker.events import Peer
 from kourou.broker.groups import Groups
+from kourou.broker.message_writer import MessageWriter
 from kourou.broker.offsets import Offsets
-from kourou.broker.putting import Puts
 from kourou.broker.send import Send
 from kourou.broker.settings import BrokerSettings
 from kourou.broker.stats import Stats
@@ -65,7 +65,7 @@ def make_lane(
     settings: BrokerSettings,
     store: Store,
     send: Send,
-    puts: Puts,
+    puts: MessageWriter,
     topics: Topics,
     groups: Groups,
     clients: Clients,

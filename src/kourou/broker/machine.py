@@ -51,13 +51,13 @@ from kourou.broker.events import (
     Turn,
 )
 from kourou.broker.groups import Groups
-from kourou.broker.keeping import Keeping
 from kourou.broker.lane import make_lane
 from kourou.broker.members import Members
+from kourou.broker.message_writer import MessageWriter
 from kourou.broker.offsets import Offsets
+from kourou.broker.persistence import Persistence
 from kourou.broker.properties import Configuration
 from kourou.broker.pull import Pull
-from kourou.broker.putting import Puts
 from kourou.broker.queries import Queries
 from kourou.broker.queue_locks import QueueLocks
 from kourou.broker.registration import Registration
@@ -143,9 +143,9 @@ class Broker:
         self.faults = 0  # exceptions that no part should have raised
         self._causes: set[str] = set()  # of those, which were logged
         self.turns = Turns(clock_ns, lambda: settings.long_memory_max, lambda error: self._failed("long work", error))
-        self.keeping = Keeping(self.outbox, self.turns)
+        self.persistence = Persistence(self.outbox, self.turns)
         self.started_ms = now_ms
-        keep = self.keeping
+        keep = self.persistence
         store.reader.limits.memory_window = memory_bytes * settings.memory_ratio // 100
 
         topics_file = store.metadata(metadata.TOPICS)
@@ -163,15 +163,15 @@ class Broker:
         self.stats = Stats(self.topics.is_system, now_ms, lambda steady_ms: local_day(store.clock.at(steady_ms)))
         self.locks = QueueLocks(settings.lock_time_ms)
         self.clients = Clients(settings, self.outbox, self.turns)
-        self.puts = Puts(store, store_settings, self.outbox, settings)
+        self.writer = MessageWriter(store, store_settings, self.outbox, settings)
         self.send = Send(
-            settings, self.topics, self.groups, self.puts, self.locks, self.stats, store_host, unique_id, chance
+            settings, self.topics, self.groups, self.writer, self.locks, self.stats, store_host, unique_id, chance
         )
         delays_file = store.metadata(DELAY_OFFSETS)
         keep.add(DELAYS, delays_file, lambda: self.delays.wrapper(), settings.delay_offsets_interval_ms)
-        self.delays = Delays(settings, store, self.puts, self.stats, delays_file.load(), lambda: keep.touch(DELAYS))
-        self.retry = Retry(settings, store.reader, self.topics, self.groups, self.puts, self.stats, chance)
-        self.replies = Replies(settings, self.clients, self.send, self.puts, self.stats, self.outbox)
+        self.delays = Delays(settings, store, self.writer, self.stats, delays_file.load(), lambda: keep.touch(DELAYS))
+        self.retry = Retry(settings, store.reader, self.topics, self.groups, self.writer, self.stats, chance)
+        self.replies = Replies(settings, self.clients, self.send, self.writer, self.stats, self.outbox)
         self.pull = Pull(
             settings,
             store,
@@ -196,7 +196,7 @@ class Broker:
             settings,
             store,
             self.send,
-            self.puts,
+            self.writer,
             self.topics,
             self.groups,
             self.clients,
@@ -212,7 +212,7 @@ class Broker:
             self.clients.step,
             self.slow_readers.step,
             self._tell_late_senders,
-            self.keeping.give_up_waiting,
+            self.persistence.give_up_waiting,
             self._forget_silent_clients,
         )
         self._serve: dict[int, Serve] = {
@@ -247,7 +247,7 @@ class Broker:
                 self.offsets,
                 self.delays,
                 self.stats,
-                self.puts,
+                self.writer,
                 self.pull.polls,
                 self.outbox,
                 read,
@@ -279,12 +279,12 @@ class Broker:
                     self._failed(type(event).__name__, error)
         if ticked:
             self._do(self.delays.deliver, now_ms)
-        if self.puts.touched:
+        if self.writer.touched:
             self._do(self._publish, now_ms)
         if ticked:
             for chore in self._chores:
                 self._do(chore, now_ms)
-        self._do(self.keeping.step, now_ms)
+        self._do(self.persistence.step, now_ms)
         self._do(self.registration.step, now_ms)
         if ticked or sliced or self._is_sync:
             self._do(self._hand_out_jobs, now_ms)
@@ -316,11 +316,11 @@ class Broker:
         assert self.lane is not None
         if self._is_sync or not self._dispatching.is_ready(now_ms) or not self.lane.dispatch():
             return self.step([], now_ms)
-        if self.puts.touched:
-            if self.pull.polls.by_queue or self.puts.delayed:
+        if self.writer.touched:
+            if self.pull.polls.by_queue or self.writer.delayed:
                 self._show(now_ms)
             else:
-                self.puts.touched.clear()
+                self.writer.touched.clear()
         return self.outbox.take() if self.outbox.effects else []
 
     def _happen(self, event: Event, now_ms: int) -> None:
@@ -338,12 +338,12 @@ class Broker:
             case Done(job):
                 end = self.store.log.end
                 for token in self.store.finished(job, now_ms):
-                    self.puts.now_safe(token)
+                    self.writer.now_safe(token)
                 if self.store.log.end < end:
                     self._log_was_cut()
                 self.pull.polls.wake(self.store.take_repaired(), now_ms)
             case Saved(name, version, error):
-                self.keeping.saved(name, version, error, now_ms)
+                self.persistence.saved(name, version, error, now_ms)
             case Answered(token, answer):
                 self.outbox.answered(token, answer, now_ms)
             case Announced():
@@ -366,8 +366,8 @@ class Broker:
     def _ask(self, asked: Asked) -> None:
         command = asked.command
         serve = self._serve.get(command.code)
-        keeping, effects = self.keeping, self.outbox.effects
-        changes, mark = keeping.total, len(effects)
+        persistence, effects = self.persistence, self.outbox.effects
+        changes, mark = persistence.total, len(effects)
         answer: Command | None
         if serve is None:
             remark = f" request type {command.code} not supported"
@@ -389,7 +389,7 @@ class Broker:
                 answer = _refusal(asked, error)
         if answer is not None and not command.flag & _ONE_WAY:
             effects.append(Reply(asked.peer, answer))
-        if keeping.total != changes and command.code not in _PROMISE_NO_TABLE:
+        if persistence.total != changes and command.code not in _PROMISE_NO_TABLE:
             self._hold_until_kept(mark, asked.now_ms)
 
     def _check_long(self, asked: Asked) -> None:
@@ -408,11 +408,11 @@ class Broker:
             )
 
     def _serve_in_slices(self, asked: Asked, slices: Slices[Command | Large | None]) -> Slices[None]:
-        keeping, limit_ns = self.keeping, self.settings.long_time_ms * 1_000_000
+        persistence, limit_ns = self.persistence, self.settings.long_time_ms * 1_000_000
         changed = False
         answer: Answer
         while True:
-            total, mark = keeping.total, len(self.outbox.effects)
+            total, mark = persistence.total, len(self.outbox.effects)
             try:
                 if self.turns.spent_ns > limit_ns:
                     slices.close()
@@ -427,7 +427,7 @@ class Broker:
             except Exception as error:
                 answer = _refusal(asked, error)
                 break
-            changed |= keeping.total != total
+            changed |= persistence.total != total
             yield held
         if not asked.command.flag & _ONE_WAY:
             if type(answer) is Large:
@@ -435,7 +435,7 @@ class Broker:
                 self.outbox.put(ReplyParts(asked.peer, answer.command, parts, sum(map(len, parts))))
             elif answer is not None:
                 self.outbox.put(Reply(asked.peer, answer))  # type: ignore[arg-type]
-        if changed or keeping.total != total:
+        if changed or persistence.total != total:
             self._hold_until_kept(mark, self._now_ms)
 
     def _hold_until_kept(self, mark: int, now_ms: int) -> None:
@@ -451,7 +451,7 @@ class Broker:
                     effect = Reply(effect.peer, failed)
                 self.outbox.put(effect)
 
-        self.keeping.when_safe(now_ms, go_on)
+        self.persistence.when_safe(now_ms, go_on)
 
     def _publish(self, now_ms: int) -> None:
         """Make visible what may be, and wake who waits for it."""
@@ -468,18 +468,18 @@ class Broker:
 
     def _show(self, now_ms: int) -> None:
         """Messages were dispatched: wake who waits for them."""
-        store, touched = self.store, self.puts.touched
+        store, touched = self.store, self.writer.touched
         if self.pull.polls.by_queue:
             self.pull.polls.wake([key for key in touched if key in self.pull.polls.by_queue], now_ms)
-        if self.puts.delayed:
+        if self.writer.delayed:
             self.delays.look(now_ms)
         if store.dispatched == store.log.end:
             touched.clear()
-            self.puts.delayed = False
+            self.writer.delayed = False
 
     def _tell_late_senders(self, now_ms: int) -> None:
         for token in self.store.late(now_ms):
-            self.puts.now_late(token)
+            self.writer.now_late(token)
 
     def _forget_silent_clients(self, now_ms: int) -> None:
         if now_ms - self._scan_ms >= self.settings.client_scan_ms:
@@ -514,7 +514,7 @@ class Broker:
     def leave(self, now_ms: int) -> list[Effect]:
         """The broker is about to stop: the name servers are told, and what has changed is kept."""
         self.registration.leave()
-        self.keeping.step(now_ms, all_of_them=True)
+        self.persistence.step(now_ms, all_of_them=True)
         return self.outbox.take()
 
     def release_pulls(self) -> list[Effect]:
@@ -529,7 +529,7 @@ class Broker:
         except (StoreError, OSError) as error:
             log.error("the log can't be made safe: %s", error)
         self.delays.settle()
-        self.keeping.write_all()
+        self.persistence.write_all()
 
 
 def _refusal(asked: Asked, error: Exception) -> Command:

@@ -8,9 +8,9 @@ from typing import Final
 
 from kourou.broker import missing, names, subscriptions
 from kourou.broker.clients import Client, Clients
-from kourou.broker.crowding import Crowding
 from kourou.broker.events import Asked, Refused
 from kourou.broker.groups import Groups
+from kourou.broker.heartbeat_limits import HeartbeatLimits
 from kourou.broker.offsets import Offsets
 from kourou.broker.queue_locks import QueueLocks
 from kourou.broker.request_bodies import RequestBodies, too_much
@@ -54,7 +54,7 @@ class Members:
         self._offsets = offsets
         self._locks = locks
         self._bodies = bodies
-        self._crowding = Crowding(clients)
+        self._limits = HeartbeatLimits(clients)
 
     # ── Being known ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -68,7 +68,7 @@ class Members:
         command, now_ms = asked.command, asked.now_ms
         beat = self._bodies.read(bodies.HeartbeatData, command.body)
         yield len(command.body)
-        self._crowding.check(beat, asked.peer, now_ms)
+        self._limits.check(beat, asked.peer, now_ms)
         client_id = beat.client_id or ""
         is_second_kind = beat.heartbeat_fingerprint != 0
         changed = not is_second_kind

@@ -16,7 +16,7 @@ from functools import partial
 
 from kourou.broker.clients import Clients
 from kourou.broker.events import Asked, Outbox, Refused
-from kourou.broker.putting import Puts
+from kourou.broker.message_writer import MessageWriter
 from kourou.broker.send import Send
 from kourou.broker.settings import BrokerSettings
 from kourou.broker.stats import Stats
@@ -42,12 +42,18 @@ class Replies:
     """Serves replies."""
 
     def __init__(
-        self, settings: BrokerSettings, clients: Clients, send: Send, puts: Puts, stats: Stats, outbox: Outbox
+        self,
+        settings: BrokerSettings,
+        clients: Clients,
+        send: Send,
+        writer: MessageWriter,
+        stats: Stats,
+        outbox: Outbox,
     ) -> None:
         self._settings = settings
         self._clients = clients
         self._send = send
-        self._puts = puts
+        self._writer = writer
         self._stats = stats
         self._outbox = outbox
         self._pushed_bytes = 0
@@ -144,7 +150,7 @@ class Replies:
         if self._settings.store_replies:
             ext |= self._store(header, queue_id, asked, now_ms)
         code = ResponseCode.SUCCESS if problem is None else ResponseCode.SYSTEM_ERROR
-        self._puts.answer(asked.peer, command, command.answer(code, problem, ext), now_ms)
+        self._writer.answer(asked.peer, command, command.answer(code, problem, ext), now_ms)
 
     def _store(self, header: headers.SendMessageV2, queue_id: int, asked: Asked, now_ms: int) -> dict[str, str]:
         """Where the reply is stored now. That it could not be is no reason to send it again."""
@@ -160,7 +166,7 @@ class Replies:
             reconsume_times=header.reconsume_times or 0,
         )
         try:
-            (stored,) = self._puts.put([message], None, now_ms)
+            (stored,) = self._writer.put([message], None, now_ms)
         except (Refused, StoreError) as error:
             log.warning("reply not stored topic=%s: %s", header.topic, error)
             return {}

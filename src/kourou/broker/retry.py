@@ -17,7 +17,7 @@ import random
 from kourou.broker import names
 from kourou.broker.events import Asked, Refused
 from kourou.broker.groups import Groups
-from kourou.broker.putting import Puts
+from kourou.broker.message_writer import MessageWriter
 from kourou.broker.send import ADVICE, DEAD_LETTER_QUEUES
 from kourou.broker.settings import WRITE, BrokerSettings, Role
 from kourou.broker.stats import Stats
@@ -51,7 +51,7 @@ class Retry:
         reader: Reader,
         topics: Topics,
         groups: Groups,
-        puts: Puts,
+        writer: MessageWriter,
         stats: Stats,
         chance: random.Random,
     ) -> None:
@@ -59,7 +59,7 @@ class Retry:
         self._reader = reader
         self._topics = topics
         self._groups = groups
-        self._puts = puts
+        self._writer = writer
         self._stats = stats
         self._chance = chance
 
@@ -92,7 +92,7 @@ class Retry:
             properties[Property.DELAY_LEVEL] = str(header.delay_level or FIRST_LEVEL + original.reconsume_times)
         self._put(message, properties, asked.now_ms)
         self._stats.was_sent_back(properties[Property.RETRY_TOPIC], header.group)
-        self._puts.answer(asked.peer, command, command.answer(), asked.now_ms)
+        self._writer.answer(asked.peer, command, command.answer(), asked.now_ms)
         return None
 
     def _check(self, header: headers.ConsumerSendMsgBack, asked: Asked) -> SubscriptionGroupConfig:
@@ -109,7 +109,7 @@ class Retry:
             )
         if not settings.is_writable:
             raise Refused(ResponseCode.NO_PERMISSION, f"the broker[{settings.ip}] sending message is forbidden")
-        self._puts.check_load()
+        self._writer.check_load()
         return group
 
     def _ensure_retry_topic(
@@ -139,7 +139,7 @@ class Retry:
     def _put(self, message: NewMessage, properties: dict[str, str], now_ms: int) -> None:
         """Store it. What went wrong is said as consumers expect it: by the name of the outcome, first of all."""
         try:
-            (stored,) = self._puts.put([message], properties, now_ms)
+            (stored,) = self._writer.put([message], properties, now_ms)
         except Refused as refused:
             outcome = ResponseCode(refused.code).name
             raise Refused(ResponseCode.SYSTEM_ERROR, f"{outcome}: {refused.remark}") from None

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from kourou.broker import missing, names
 from kourou.broker.events import Asked, Refused
 from kourou.broker.groups import Groups
-from kourou.broker.putting import Puts
+from kourou.broker.message_writer import MessageWriter
 from kourou.broker.queue_locks import QueueLocks
 from kourou.broker.settings import BrokerSettings, Role
 from kourou.broker.stats import Stats
@@ -52,7 +52,7 @@ class Send:
         settings: BrokerSettings,
         topics: Topics,
         groups: Groups,
-        puts: Puts,
+        writer: MessageWriter,
         locks: QueueLocks,
         stats: Stats,
         store_host: bytes,
@@ -62,7 +62,7 @@ class Send:
         self._settings = settings
         self._topics = topics
         self._groups = groups
-        self._puts = puts
+        self._writer = writer
         self._locks = locks
         self._stats = stats
         self._store_host = store_host
@@ -90,7 +90,7 @@ class Send:
                 answer, wait = self._store_one(header, topic, asked)
         except Refused as refused:
             raise self._with_answer_ext(refused) from None
-        self._puts.answer(asked.peer, command, command.answer(ext=answer), asked.now_ms, wait=wait)
+        self._writer.answer(asked.peer, command, command.answer(ext=answer), asked.now_ms, wait=wait)
         return None
 
     def _finish(self, storing: Slices[tuple[dict[str, str], bool]], asked: Asked) -> Slices[None]:
@@ -98,7 +98,7 @@ class Send:
             answer, wait = yield from storing
         except Refused as refused:
             raise self._with_answer_ext(refused) from None
-        self._puts.answer(asked.peer, asked.command, asked.command.answer(ext=answer), asked.now_ms, wait=wait)
+        self._writer.answer(asked.peer, asked.command, asked.command.answer(ext=answer), asked.now_ms, wait=wait)
 
     def _with_answer_ext(self, refused: Refused) -> Refused:
         refused.ext = {**self.answer_ext, **(refused.ext or {})}
@@ -118,7 +118,7 @@ class Send:
                 ResponseCode.SYSTEM_ERROR,
                 f"broker unable to service, until {self._settings.accept_sends_from_ms}",
             )
-        self._puts.check_load()
+        self._writer.check_load()
 
     def topic_for(self, header: headers.SendMessageV2, asked: Asked) -> TopicConfig:
         """The topic that a message may go to, made if need be. Raises Refused."""
@@ -193,10 +193,10 @@ class Send:
                 + missing.refusal(missing.TRANSACTIONS),
             )
         if not message.body:
-            self._puts.failed += 1
-            raise self._puts.illegal("its body is empty")
+            self._writer.failed += 1
+            raise self._writer.illegal("its body is empty")
         wait = properties.get(Property.WAIT_STORED, "true").lower() == "true"
-        (stored,) = self._puts.put([message], properties, asked.now_ms)
+        (stored,) = self._writer.put([message], properties, asked.now_ms)
         self._stats.put(message.topic, 1, stored.size)
         return self.place(stored, queue_id, properties[Property.UNIQUE_KEY]), wait
 
@@ -284,7 +284,7 @@ class Send:
                     model.reconsume_times,
                 )
                 messages.append(message)
-                size += self._puts.size_of(message)
+                size += self._writer.size_of(message)
                 if len(messages) % BATCH_SLICE == 0:
                     yield size
         except _batch.BatchCountError as error:
@@ -295,7 +295,7 @@ class Send:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
         self.topic_for(header, asked)  # it may have been removed meanwhile
         wait = "WAIT\x01false" not in (header.properties or "")
-        stored = self._puts.put(messages, None, asked.now_ms, together=True, size=size)
+        stored = self._writer.put(messages, None, asked.now_ms, together=True, size=size)
         self._stats.put(name, len(stored), sum(one.size for one in stored))
         answer = self.place(stored[0], queue_id, _properties.decode(header.properties or "").get(Property.UNIQUE_KEY))
         ids: list[str] = []

@@ -325,7 +325,7 @@ class BrokerProcess:
             connection.reply_frames(answers, 0)
         if count:
             connection.owe(count)
-            machine.puts.hold(peer, held, count, now)
+            machine.writer.hold(peer, held, count, now)
         if is_bulk:
             connection.step_back()
         return used

@@ -130,7 +130,7 @@ class BrokerFigures:
                 broker.store.flush_late_ms(self._now_ms()),
             ),
             ("kourou_held_pulls", "Pulls that wait for messages.", broker.pull.polls.waiting),
-            ("kourou_waiting_sends", "Sends that wait for the disk.", broker.puts.waiting),
+            ("kourou_waiting_sends", "Sends that wait for the disk.", broker.writer.waiting),
             ("kourou_store_refuses", "1 while nothing can be stored.", int(broker.store.refusal is not None)),
         )
         for name, text, value in (

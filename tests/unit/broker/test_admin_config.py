@@ -159,11 +159,11 @@ def test_secrets_are_not_shown(world: SimulatedBroker) -> None:
 
 def test_limit_holds_from_now_on(world: SimulatedBroker) -> None:
     client = world.connect()
-    world.machine.puts.waiting = 100
+    world.machine.writer.waiting = 100
     ok(client, send())
     ok(client, update("sendThreadPoolQueueCapacity=100"))
     assert client.ask(send()).code == ResponseCode.SYSTEM_BUSY
-    world.machine.puts.waiting = 0
+    world.machine.writer.waiting = 0
 
 
 def test_pulls_bring_as_much_as_is_allowed_now(world: SimulatedBroker) -> None:

@@ -13,8 +13,8 @@ from typing import Final
 
 from kourou.broker.events import Asked, Refused
 from kourou.broker.long_polls import LongPolls
+from kourou.broker.message_writer import MessageWriter
 from kourou.broker.names import SCHEDULE_TOPIC
-from kourou.broker.putting import Puts
 from kourou.broker.settings import BrokerSettings, Role
 from kourou.broker.stats import Stats
 from kourou.protocol import bodies, headers
@@ -34,7 +34,7 @@ class RuntimeRequests:
         settings: BrokerSettings,
         store: Store,
         stats: Stats,
-        puts: Puts,
+        writer: MessageWriter,
         polls: LongPolls,
         delay_offsets: Callable[[], Mapping[int, int]],
         started_ms: int,
@@ -44,7 +44,7 @@ class RuntimeRequests:
         self._settings = settings
         self._store = store
         self._stats = stats
-        self._puts = puts
+        self._writer = writer
         self._polls = polls
         self._delay_offsets = delay_offsets
         self._started_ms = started_ms
@@ -74,7 +74,7 @@ class RuntimeRequests:
             "putMessageTimesTotal": str(puts or 1),
             "putMessageSizeTotal": str(size),
             "putMessageAverageSize": str(size / (puts or 1)),
-            "putMessageFailedTimes": str(self._puts.failed),
+            "putMessageFailedTimes": str(self._writer.failed),
             "putMessageEntireTimeMax": "0",
             "putMessageDistributeTime": "null",
             "putLatency99": "0.00",
@@ -123,7 +123,7 @@ class RuntimeRequests:
     def _waiting(self) -> dict[str, str]:
         settings = self._settings
         table = {
-            "sendThreadPoolQueueSize": str(self._puts.waiting),
+            "sendThreadPoolQueueSize": str(self._writer.waiting),
             "sendThreadPoolQueueCapacity": str(settings.waiting_sends_max),
             "pullThreadPoolQueueSize": str(self._polls.waiting),
             "pullThreadPoolQueueCapacity": str(settings.held_pulls_max),

@@ -16,9 +16,9 @@ from kourou.broker.delays import Delays
 from kourou.broker.events import Asked, Outbox
 from kourou.broker.groups import Groups
 from kourou.broker.long_polls import LongPolls
+from kourou.broker.message_writer import MessageWriter
 from kourou.broker.offsets import Offsets
 from kourou.broker.properties import Configuration
-from kourou.broker.putting import Puts
 from kourou.broker.relays import Relays
 from kourou.broker.request_bodies import RequestBodies
 from kourou.broker.stats import Stats
@@ -36,7 +36,7 @@ def admin_requests(
     offsets: Offsets,
     delays: Delays,
     stats: Stats,
-    puts: Puts,
+    writer: MessageWriter,
     polls: LongPolls,
     outbox: Outbox,
     bodies: RequestBodies,
@@ -53,7 +53,7 @@ def admin_requests(
     progress = ProgressRequests(settings, reader, topics, groups, clients, offsets, stats)
     of_clients = ClientRequests(clients)
     entries = EntryRequests(store.queues, clients)
-    runtime = RuntimeRequests(settings, store, stats, puts, polls, delays.offsets, now_ms, faults)
+    runtime = RuntimeRequests(settings, store, stats, writer, polls, delays.offsets, now_ms, faults)
     config = ConfigRequests(configuration, topics, store, now_ms)
     relays = Relays(settings, reader, topics, groups, clients, outbox)
     return {

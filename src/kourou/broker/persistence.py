@@ -44,7 +44,7 @@ class _Table(Generic[T]):
     waiters: list[_Waiter] = field(default_factory=list)
 
 
-class Keeping:
+class Persistence:
     """All tables of one broker."""
 
     def __init__(self, outbox: Outbox, turns: Turns | None = None) -> None:

@@ -5,7 +5,7 @@ import json
 import pytest
 from tests.unit.broker.asking import TOPIC, heartbeat, lock, ok, request, send
 
-from kourou.broker import crowding
+from kourou.broker import heartbeat_limits
 from kourou.broker.queue_locks import QueueLocks
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command
@@ -27,25 +27,26 @@ def speaks_for(count: int, name: str = "p", client_id: str = "c") -> Command:
 
 def test_groups_of_one_connection(world: SimulatedBroker) -> None:
     client = world.connect()
-    ok(client, speaks_for(crowding.GROUPS_MAX))
-    ok(client, speaks_for(crowding.GROUPS_MAX))  # the same ones again
+    ok(client, speaks_for(heartbeat_limits.GROUPS_MAX))
+    ok(client, speaks_for(heartbeat_limits.GROUPS_MAX))  # the same ones again
     answer = client.ask(speaks_for(1, name="one-more"))
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert (
-        answer.remark == f"heartbeat refused: the client speaks for {crowding.GROUPS_MAX + 1} groups, the limit is 1000"
+        answer.remark
+        == f"heartbeat refused: the client speaks for {heartbeat_limits.GROUPS_MAX + 1} groups, the limit is 1000"
     )
     assert "one-more0" not in world.machine.clients.producers
     ok(world.connect(), speaks_for(1, name="one-more"))
 
 
 def test_groups_of_all_connections(world: SimulatedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crowding, "MEMBERSHIPS_MAX", 20)
+    monkeypatch.setattr(heartbeat_limits, "MEMBERSHIPS_MAX", 20)
     first, second = world.connect(), world.connect()
     ok(first, speaks_for(20))
     assert second.ask(speaks_for(1, name="q")).code == ResponseCode.SYSTEM_ERROR
     ok(first, speaks_for(20))  # who is there may stay
     first.close()
-    world.pass_time(2 * crowding.COUNTED_FOR_MS)
+    world.pass_time(2 * heartbeat_limits.COUNTED_FOR_MS)
     ok(second, speaks_for(1, name="q"))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kourou.broker.events import Outbox, Save
-from kourou.broker.keeping import PATIENCE_MS, RETRY_MS, Keeping
+from kourou.broker.persistence import PATIENCE_MS, RETRY_MS, Persistence
 from kourou.store.metadata import Kind, MetadataFile
 from kourou.testing.disk import SimulatedDisk
 
@@ -24,19 +24,19 @@ class Desk:
     def __init__(self) -> None:
         self.disk = SimulatedDisk(Random(1))
         self.outbox = Outbox()
-        self.keeping = Keeping(self.outbox)
+        self.persistence = Persistence(self.outbox)
         self.values: dict[str, dict[str, Any]] = {"table": {"n": 0}, "slow": {"n": 0}}
         self.files = {"table": MetadataFile(self.disk, FOLDER, KIND), "slow": MetadataFile(self.disk, FOLDER, SLOW)}
-        self.keeping.add("table", self.files["table"], lambda: self.values["table"])
-        self.keeping.add("slow", self.files["slow"], lambda: self.values["slow"], 5_000)
+        self.persistence.add("table", self.files["table"], lambda: self.values["table"])
+        self.persistence.add("slow", self.files["slow"], lambda: self.values["slow"], 5_000)
         self.told: list[str | None] = []
 
     def change(self, name: str = "table") -> None:
         self.values[name] = {"n": self.values[name]["n"] + 1}
-        self.keeping.touch(name)
+        self.persistence.touch(name)
 
     def due(self, now_ms: int = 0) -> list[Save]:
-        self.keeping.step(now_ms)
+        self.persistence.step(now_ms)
         saves = self.outbox.take()
         assert all(isinstance(save, Save) for save in saves)
         return saves  # type: ignore[return-value]
@@ -47,7 +47,7 @@ class Desk:
             save.file.write(save.content)
         except OSError as problem:
             error = str(problem)
-        self.keeping.saved(save.name, save.version, error, now_ms)
+        self.persistence.saved(save.name, save.version, error, now_ms)
 
     def on_disk(self, name: str = "table") -> dict[str, Any] | None:
         kind = KIND if name == "table" else SLOW
@@ -61,7 +61,7 @@ def desk() -> Desk:
 
 def test_nothing_changed_nothing_written(desk: Desk) -> None:
     assert desk.due() == []
-    assert desk.keeping.is_settled
+    assert desk.persistence.is_settled
 
 
 def test_changes_before_a_write_share_it(desk: Desk) -> None:
@@ -71,7 +71,7 @@ def test_changes_before_a_write_share_it(desk: Desk) -> None:
     desk.write(save)
     assert desk.on_disk() == {"n": 5}
     assert desk.due() == []
-    assert desk.keeping.is_settled
+    assert desk.persistence.is_settled
 
 
 def test_one_write_at_a_time(desk: Desk) -> None:
@@ -90,7 +90,7 @@ def test_who_waits_is_told_when_its_change_is_safe(desk: Desk) -> None:
     desk.change()
     (first,) = desk.due()
     desk.change()
-    desk.keeping.when_safe(0, desk.told.append)
+    desk.persistence.when_safe(0, desk.told.append)
     desk.write(first)
     assert desk.told == [], "what was written is older than the change"
     (second,) = desk.due()
@@ -102,15 +102,15 @@ def test_nobody_waits_for_what_is_safe(desk: Desk) -> None:
     desk.change()
     (save,) = desk.due()
     desk.write(save)
-    desk.keeping.when_safe(0, desk.told.append)
+    desk.persistence.when_safe(0, desk.told.append)
     assert desk.told == [None]
 
 
 def test_tables_with_an_interval_gather_changes_and_nobody_waits(desk: Desk) -> None:
-    before = desk.keeping.total
+    before = desk.persistence.total
     desk.change("slow")
-    assert desk.keeping.total == before
-    desk.keeping.when_safe(0, desk.told.append)
+    assert desk.persistence.total == before
+    desk.persistence.when_safe(0, desk.told.append)
     assert desk.told == [None]
     (save,) = desk.due(1_000)
     desk.write(save)
@@ -124,7 +124,7 @@ def test_tables_with_an_interval_gather_changes_and_nobody_waits(desk: Desk) -> 
 def test_a_failed_write_is_tried_again(desk: Desk) -> None:
     desk.disk.fail("replace", errno.EIO)
     desk.change()
-    desk.keeping.when_safe(0, desk.told.append)
+    desk.persistence.when_safe(0, desk.told.append)
     (save,) = desk.due()
     desk.write(save)
     assert desk.told == []
@@ -138,23 +138,23 @@ def test_a_failed_write_is_tried_again(desk: Desk) -> None:
 def test_patience_has_an_end(desk: Desk) -> None:
     desk.disk.fail("replace", errno.ENOSPC, times=math.inf)
     desk.change()
-    desk.keeping.when_safe(0, desk.told.append)
+    desk.persistence.when_safe(0, desk.told.append)
     (save,) = desk.due()
     desk.write(save)
-    desk.keeping.give_up_waiting(PATIENCE_MS - 1)
+    desk.persistence.give_up_waiting(PATIENCE_MS - 1)
     assert desk.told == []
-    desk.keeping.give_up_waiting(PATIENCE_MS)
+    desk.persistence.give_up_waiting(PATIENCE_MS)
     (problem,) = desk.told
     assert problem is not None and problem.startswith("table can't be written: ") and "No space" in problem
-    desk.keeping.give_up_waiting(10 * PATIENCE_MS)
+    desk.persistence.give_up_waiting(10 * PATIENCE_MS)
     assert len(desk.told) == 1
 
 
 def test_a_write_that_hangs_is_said_to_take_too_long(desk: Desk) -> None:
     desk.change()
-    desk.keeping.when_safe(0, desk.told.append)
+    desk.persistence.when_safe(0, desk.told.append)
     desk.due()
-    desk.keeping.give_up_waiting(PATIENCE_MS)
+    desk.persistence.give_up_waiting(PATIENCE_MS)
     assert desk.told == ["table can't be written: it takes too long"]
 
 
@@ -164,7 +164,7 @@ def test_at_the_end_everything_is_written(desk: Desk) -> None:
     desk.write(save)
     desk.change("slow")
     desk.change()
-    desk.keeping.write_all()
+    desk.persistence.write_all()
     assert (desk.on_disk(), desk.on_disk("slow")) == ({"n": 1}, {"n": 2})
 
 
@@ -174,7 +174,7 @@ def test_at_the_end_a_table_that_fails_does_not_keep_others_from_being_written(
     desk.disk.fail("replace", errno.EIO, where="*table.json", times=math.inf)
     desk.change()
     desk.change("slow")
-    desk.keeping.write_all()
+    desk.persistence.write_all()
     assert desk.on_disk("slow") == {"n": 1}
     assert "its last changes are lost" in caplog.text
 
@@ -184,6 +184,6 @@ def test_before_the_end_intervals_do_not_count(desk: Desk) -> None:
     (save,) = desk.due()
     desk.write(save)
     desk.change("slow")
-    desk.keeping.step(1, all_of_them=True)
+    desk.persistence.step(1, all_of_them=True)
     (last,) = desk.outbox.take()
     assert isinstance(last, Save) and last.name == "slow"

@@ -57,7 +57,7 @@ class UnsafeFrames:
     count: int
 
 
-class Puts:
+class MessageWriter:
     """Appends to the store."""
 
     def __init__(self, store: Store, settings: StoreSettings, outbox: Outbox, limits: BrokerSettings) -> None:

@@ -20,7 +20,7 @@ COUNTED_FOR_MS = 1_000
 """How long a count of all memberships is good for."""
 
 
-class Crowding:
+class HeartbeatLimits:
     """Refuses what would be too much."""
 
     def __init__(self, clients: Clients) -> None:
