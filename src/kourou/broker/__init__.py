@@ -2,7 +2,8 @@
 
 events.py     the nouns that cross the border, in both directions
 machine.py    owns the parts; request code -> function; step(events, now_ms)
+placement.py  in which topic and queue a message is stored first
 send pull long_polls retry delays queue_locks queries replies      what clients ask for
-topics groups clients offsets stats settings persistence              what the broker knows
+topics groups clients offsets stats settings persistence           what the broker knows
 admin/                                                             what operators ask for
 """

@@ -26,7 +26,7 @@ Java: ScheduleMessageService.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from struct import Struct
 
@@ -106,10 +106,11 @@ class Delays:
         store: Store,
         writer: MessageWriter,
         stats: Stats,
+        delay_ms: Mapping[int, int],
         kept: DelayOffsets | None,
         touch: Callable[[], None],
     ) -> None:
-        """`touch` is called after each change, so that it is kept.
+        """`delay_ms` has the delay of each level. `touch` is called after each change, so that it is kept.
 
         Raises StoreError.
         """
@@ -124,9 +125,9 @@ class Delays:
         self._spoken_for = 0  # what the file says last
         self._version = DataVersion() if kept is None or kept.data_version is None else kept.data_version
         offsets = {} if kept is None else kept.offset_table
-        queue_ids = {level - 1 for level in writer.delay_ms} | set(store.queues.of_topic(SCHEDULE_TOPIC))
+        queue_ids = {level - 1 for level in delay_ms} | set(store.queues.of_topic(SCHEDULE_TOPIC))
         self._levels = {
-            queue_id: _Level(queue_id, writer.delay_ms.get(queue_id + 1), offset, offset)
+            queue_id: _Level(queue_id, delay_ms.get(queue_id + 1), offset, offset)
             for queue_id in sorted(queue_ids)
             for offset in (self._within(queue_id, offsets.get(queue_id + 1, 0)),)
         }

@@ -56,6 +56,7 @@ from kourou.broker.members import Members
 from kourou.broker.message_writer import MessageWriter
 from kourou.broker.offsets import Offsets
 from kourou.broker.persistence import Persistence
+from kourou.broker.placement import DelayLevels, Placement, RefuseTransactions, refuse_timers
 from kourou.broker.properties import Configuration
 from kourou.broker.pull import Pull
 from kourou.broker.queries import Queries
@@ -75,7 +76,7 @@ from kourou.store import metadata
 from kourou.store.backoff import Backoff
 from kourou.store.errors import StoreError
 from kourou.store.jobs import Slice
-from kourou.store.settings import FlushMode
+from kourou.store.settings import FlushMode, delay_table
 from kourou.store.store import Store
 from kourou.turns import Slices, Turns
 
@@ -163,13 +164,23 @@ class Broker:
         self.stats = Stats(self.topics.is_system, now_ms, lambda steady_ms: local_day(store.clock.at(steady_ms)))
         self.locks = QueueLocks(settings.lock_time_ms)
         self.clients = Clients(settings, self.outbox, self.turns)
-        self.writer = MessageWriter(store, store_settings, self.outbox, settings)
+        delay_levels = DelayLevels(delay_table(store_settings.delay_levels))
+        self.placement = Placement((RefuseTransactions(settings).place, delay_levels.place, refuse_timers))
+        self.writer = MessageWriter(store, store_settings, self.outbox, settings, self.placement)
         self.send = Send(
             settings, self.topics, self.groups, self.writer, self.locks, self.stats, store_host, unique_id, chance
         )
         delays_file = store.metadata(DELAY_OFFSETS)
         keep.add(DELAYS, delays_file, lambda: self.delays.wrapper(), settings.delay_offsets_interval_ms)
-        self.delays = Delays(settings, store, self.writer, self.stats, delays_file.load(), lambda: keep.touch(DELAYS))
+        self.delays = Delays(
+            settings,
+            store,
+            self.writer,
+            self.stats,
+            delay_levels.delay_ms,
+            delays_file.load(),
+            lambda: keep.touch(DELAYS),
+        )
         self.retry = Retry(settings, store.reader, self.topics, self.groups, self.writer, self.stats, chance)
         self.replies = Replies(settings, self.clients, self.send, self.writer, self.stats, self.outbox)
         self.pull = Pull(

@@ -1,12 +1,9 @@
 """Storing messages: what sending, retries, delays and replies have in common.
 
-    put ─▶ (a delay? then the schedule topic) ─▶ Store.append ─▶ … the step ends … ─▶ Store.dispatch ─▶ long polls wake
-    answer ─▶ now, or when the disk has it
+    put ─▶ Placement: in which topic and queue ─▶ Store.append ─▶ … the step ends … ─▶ Store.dispatch ─▶ long polls wake
+    answer ─▶ now, or when the message is durable
 
-A message that waits for its time lies in the schedule topic, in the queue of its level, and its properties say
-which topic and queue it is for.
-
-Java: MessageStore.asyncPutMessage, HookUtils.handleScheduleMessage, GroupCommitService.
+Java: MessageStore.asyncPutMessage, GroupCommitService.
 """
 
 import logging
@@ -15,29 +12,23 @@ from dataclasses import dataclass
 
 import msgspec
 
-from kourou.broker import missing
 from kourou.broker.events import Outbox, Peer, Refused, ReplyFrames
 from kourou.broker.names import SCHEDULE_TOPIC
+from kourou.broker.placement import Candidate, Placement
 from kourou.broker.settings import BrokerSettings
 from kourou.protocol import frame, properties as _properties
-from kourou.protocol.codes import TRANSACTION_MASK, ResponseCode, SysFlag
+from kourou.protocol.codes import ResponseCode
 from kourou.protocol.command import Command
 from kourou.protocol.errors import LocalProtocolError
-from kourou.protocol.properties import Property
 from kourou.store.appending import Appended
 from kourou.store.commit_log import NewMessage
 from kourou.store.errors import DiskFailedError, DiskFullError, IllegalMessageError
-from kourou.store.settings import FlushMode, StoreSettings, delay_table
+from kourou.store.settings import FlushMode, StoreSettings
 from kourou.store.store import Store
 
 log = logging.getLogger(__name__)
 
-_TRANSACTION = int(TRANSACTION_MASK)
-_PREPARED = int(SysFlag.TRANSACTION_PREPARED)
-_ROLLBACK = int(SysFlag.TRANSACTION_ROLLBACK)
 _FLUSH_DISK_TIMEOUT = int(ResponseCode.FLUSH_DISK_TIMEOUT)
-
-TIMER_PROPERTIES = (Property.TIMER_DELIVER_MS, Property.TIMER_DELAY_SEC, Property.TIMER_DELAY_MS)
 
 
 @dataclass(slots=True, eq=False)
@@ -60,14 +51,15 @@ class UnsafeFrames:
 class MessageWriter:
     """Appends to the store."""
 
-    def __init__(self, store: Store, settings: StoreSettings, outbox: Outbox, limits: BrokerSettings) -> None:
+    def __init__(
+        self, store: Store, settings: StoreSettings, outbox: Outbox, limits: BrokerSettings, placement: Placement
+    ) -> None:
         self._store = store
         self._outbox = outbox
         self._limits = limits
         self._is_sync = settings.flush_mode is FlushMode.SYNC
         self._max_body_size = settings.max_body_size
-        self.delay_ms = delay_table(settings.delay_levels)  # by level
-        self.level_max = max(self.delay_ms, default=0)
+        self._placement = placement
         self.touched: set[tuple[str, int]] = set()  # queues that got messages which readers may not see yet
         self.delayed = False  # some of them wait for their time
         self.waiting = 0  # answers that wait
@@ -92,15 +84,17 @@ class MessageWriter:
         properties: dict[str, str] | None,
         now_ms: int,
         *,
+        is_sent: bool = False,
         together: bool = False,
         size: int | None = None,
     ) -> list[Appended]:
         """Append messages. Raises Refused with the reason. `together` and `size` are those of `Store.append`.
 
-        `properties`, those of a single message, are written into it; a delay that they ask for is kept.
+        `properties`, those of a single message, are written into it after `Placement` has decided where it is stored.
+        `is_sent`: a client sent the message; False: the broker stores it again.
         """
         if properties is not None:
-            messages = [self._with_properties(messages[0], properties)]
+            messages = [self._placed(Candidate(messages[0], properties, now_ms, is_sent))]
         try:
             done = self._store.append(messages, now_ms, together=together, size=size)
         except IllegalMessageError as error:
@@ -128,42 +122,17 @@ class MessageWriter:
             self.failed += 1
             raise self.illegal(str(error)) from None
 
-    def _with_properties(self, message: NewMessage, properties: dict[str, str]) -> NewMessage:
-        """The message as it is stored: in the schedule topic, if it is delayed."""
-        kind = message.sys_flag & _TRANSACTION
-        if kind not in (_PREPARED, _ROLLBACK) and message.topic != SCHEDULE_TOPIC:
-            level = self.delay_level(properties)
-            if level > 0:
-                for name in TIMER_PROPERTIES:
-                    properties.pop(name, None)
-                properties[Property.DELAY_LEVEL] = str(level)
-                properties[Property.REAL_TOPIC] = message.topic
-                properties[Property.REAL_QUEUE_ID] = str(message.queue_id)
-                message.topic, message.queue_id = SCHEDULE_TOPIC, level - 1
-                self.delayed = True
-            elif any(name in properties for name in TIMER_PROPERTIES):
-                raise Refused(
-                    ResponseCode.SYSTEM_ERROR,
-                    f"accurate timer message is not enabled: {missing.refusal(missing.TIMERS)}",
-                )
+    def _placed(self, candidate: Candidate) -> NewMessage:
+        """The message as it is stored, where `Placement` says. Raises Refused."""
+        self._placement.place(candidate)
+        message = candidate.message
+        if message.topic == SCHEDULE_TOPIC:
+            self.delayed = True
         try:
-            message.properties = _properties.encode(properties).encode()
+            message.properties = _properties.encode(candidate.properties).encode()
         except LocalProtocolError as error:
             raise self.illegal(str(error)) from None
         return message
-
-    def delay_level(self, properties: dict[str, str]) -> int:
-        """The level that a message asks for, within those that there are; 0: none."""
-        text = properties.get(Property.DELAY_LEVEL)
-        if text is None:
-            return 0
-        try:
-            level = int(text)
-        except ValueError:
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR, f"the delay level is {text[:40]!r}, a number is expected"
-            ) from None
-        return min(level, self.level_max)
 
     def illegal(self, reason: str) -> Refused:
         """What is said of a message that can't be stored as it is."""

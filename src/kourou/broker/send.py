@@ -9,7 +9,7 @@ Java: SendMessageProcessor, AbstractSendMessageProcessor.
 import random
 from collections.abc import Callable
 
-from kourou.broker import missing, names
+from kourou.broker import names
 from kourou.broker.events import Asked, Refused
 from kourou.broker.groups import Groups
 from kourou.broker.message_writer import MessageWriter
@@ -184,19 +184,11 @@ class Send:
         message = self.new_message(header, topic, queue_id, asked)
         if header.topic.startswith(names.RETRY_PREFIX):
             self._to_dead_letters_if_tried_enough(header, message, properties, asked)
-        if properties.get(Property.TRANSACTION_PREPARED, "").lower() == "true" and not (
-            message.reconsume_times > 0 and properties.get(Property.DELAY_LEVEL, "0") > "0"
-        ):
-            raise Refused(
-                ResponseCode.NO_PERMISSION,
-                f"the broker[{self._settings.ip}] sending transaction message is forbidden: "
-                + missing.refusal(missing.TRANSACTIONS),
-            )
         if not message.body:
             self._writer.failed += 1
             raise self._writer.illegal("its body is empty")
         wait = properties.get(Property.WAIT_STORED, "true").lower() == "true"
-        (stored,) = self._writer.put([message], properties, asked.now_ms)
+        (stored,) = self._writer.put([message], properties, asked.now_ms, is_sent=True)
         self._stats.put(message.topic, 1, stored.size)
         return self.place(stored, queue_id, properties[Property.UNIQUE_KEY]), wait
 
