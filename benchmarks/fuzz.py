@@ -36,7 +36,18 @@ from typing import Any
 import msgspec
 
 from kourou import _backend
-from kourou.nameserver.machine import Asked, Event, Gone, NameServer, NotSaved, Reply, Save, Saved, Tick, Turn
+from kourou.nameserver.events import (
+    Asked,
+    Event,
+    Gone,
+    NotSaved,
+    Reply,
+    Save,
+    Saved,
+    Tick,
+    Turn,
+)
+from kourou.nameserver.machine import NameServer
 from kourou.nameserver.settings import Settings
 from kourou.net.errors import ConnectFailedError
 from kourou.protocol import bodies, command, frame

@@ -8,7 +8,17 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 
-from kourou.nameserver.machine import Asked, Effect, Event, Gone, NameServer, Reply, Save, Saved, Turn
+from kourou.nameserver.events import (
+    Asked,
+    Effect,
+    Event,
+    Gone,
+    Reply,
+    Save,
+    Saved,
+    Turn,
+)
+from kourou.nameserver.machine import NameServer
 from kourou.nameserver.settings import Settings
 from kourou.protocol import frame
 from kourou.protocol.codes import RequestCode

@@ -17,20 +17,20 @@ from hypothesis import settings as hypothesis_settings, strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from kourou.nameserver import registration
-from kourou.nameserver.machine import (
+from kourou.nameserver.events import (
     Asked,
     Close,
     Effect,
     Event,
     Gone,
     Kept,
-    NameServer,
     Reply,
     Saved,
     Tell,
     Tick,
     Turn,
 )
+from kourou.nameserver.machine import NameServer
 from kourou.nameserver.registration import Reading
 from kourou.nameserver.routes import Memory, Registered, Routes
 from kourou.nameserver.settings import Settings

@@ -13,9 +13,8 @@ Java: NamesrvController, DefaultRequestProcessor, ClientRequestProcessor, KVConf
 
 import logging
 import re
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from enum import Enum
 from typing import TypeAlias, assert_never
 
 import msgspec
@@ -23,6 +22,21 @@ import msgspec
 from kourou.nameserver import registration
 from kourou.nameserver.backlog import Backlog
 from kourou.nameserver.documents import Document
+from kourou.nameserver.events import (
+    Asked,
+    Close,
+    Effect,
+    Event,
+    Gone,
+    Kept,
+    NotSaved,
+    Reply,
+    Save,
+    Saved,
+    Tell,
+    Tick,
+    Turn,
+)
 from kourou.nameserver.routes import Member, Memory, Notice, Registered, Routes, unit_filter
 from kourou.nameserver.settings import HIDDEN, SECRET, GuardedSettingError, SettingError, Settings
 from kourou.protocol import bodies, conf_text, headers
@@ -74,88 +88,6 @@ BUSY = "too many registrations are being read, try again"
 ZONE_NAME, ZONE_MODE = "__ZONE_NAME", "__ZONE_MODE"
 
 KvTable: TypeAlias = dict[str, dict[str, str]]
-
-
-# ── What crosses the border ─────────────────────────────────────────────────────────────────────────────────────────
-
-
-class Kept(Enum):
-    """The documents that survive a restart."""
-
-    KV_CONFIG = "kv_config"
-    SETTINGS = "settings"
-
-
-class Asked(msgspec.Struct, frozen=True, gc=False):
-    """A request came on a connection."""
-
-    connection: Hashable
-    command: Command
-
-
-class Gone(msgspec.Struct, frozen=True, gc=False):
-    """A connection is lost or closed."""
-
-    connection: Hashable
-
-
-class Tick(msgspec.Struct, frozen=True, gc=False):
-    """Time has passed."""
-
-
-class Turn(msgspec.Struct, frozen=True, gc=False):
-    """Time for what is unfinished. Sent again and again while `NameServer.is_busy`, after others were served."""
-
-
-class Saved(msgspec.Struct, frozen=True, gc=False):
-    """A document's version is safe on disk."""
-
-    document: Kept
-    version: int
-
-
-class NotSaved(msgspec.Struct, frozen=True, gc=False):
-    """A document's version could not be written; the one before still stands."""
-
-    document: Kept
-    version: int
-    reason: str
-
-
-Event: TypeAlias = Asked | Gone | Tick | Turn | Saved | NotSaved
-
-
-class Reply(msgspec.Struct, frozen=True, gc=False):
-    """An answer on a connection."""
-
-    connection: Hashable
-    command: Command
-
-
-class Close(msgspec.Struct, frozen=True, gc=False):
-    """End a connection."""
-
-    connection: Hashable
-    reason: str
-
-
-class Tell(msgspec.Struct, frozen=True, gc=False):
-    """A one-way command to an address, tried once, and only if `connection`, which registered it, comes from there."""
-
-    address: str
-    command: Command
-    connection: Hashable = None
-
-
-class Save(msgspec.Struct, frozen=True, gc=False):
-    """Write a document so that a crash leaves the old or the new one; then say Saved or NotSaved."""
-
-    document: Kept
-    version: int
-    content: str
-
-
-Effect: TypeAlias = Reply | Close | Tell | Save
 
 
 class Refused(Exception):

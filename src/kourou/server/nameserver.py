@@ -13,14 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, assert_never, cast
 
-from kourou.nameserver.machine import (
+from kourou.nameserver.events import (
     Asked,
     Close,
     Effect,
     Event,
     Gone,
     Kept,
-    NameServer,
     NotSaved,
     Reply,
     Save,
@@ -28,8 +27,8 @@ from kourou.nameserver.machine import (
     Tell,
     Tick,
     Turn,
-    read_kv_text,
 )
+from kourou.nameserver.machine import NameServer, read_kv_text
 from kourou.nameserver.settings import Settings
 from kourou.net.client import connect
 from kourou.net.connection import Connection

@@ -37,14 +37,13 @@ from typing import Any
 
 import pytest
 
-from kourou.nameserver.machine import (
+from kourou.nameserver.events import (
     Asked,
     Close,
     Effect,
     Event,
     Gone,
     Kept,
-    NameServer,
     NotSaved,
     Reply,
     Save,
@@ -52,6 +51,7 @@ from kourou.nameserver.machine import (
     Tell,
     Tick,
 )
+from kourou.nameserver.machine import NameServer
 from kourou.nameserver.settings import Settings, other_properties
 from kourou.protocol.codes import CommandFlag, RequestCode, ResponseCode, Version
 from kourou.protocol.command import Command

@@ -8,7 +8,8 @@ from tests.unit.broker.asking import ok
 from kourou.broker import registration
 from kourou.broker.events import Announced
 from kourou.broker.settings import BrokerSettings
-from kourou.nameserver.machine import Asked, NameServer, Reply, Turn
+from kourou.nameserver.events import Asked, Reply, Turn
+from kourou.nameserver.machine import NameServer
 from kourou.nameserver.settings import Settings
 from kourou.protocol import frame
 from kourou.protocol.bodies import TopicConfig

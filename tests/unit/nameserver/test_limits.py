@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from kourou.nameserver import machine as machine_module, routes as routes_module
-from kourou.nameserver.machine import Asked, Gone, NameServer, Reply
+from kourou.nameserver.events import Asked, Gone, Reply
+from kourou.nameserver.machine import NameServer
 from kourou.nameserver.settings import Settings
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from kourou.nameserver import registration
-from kourou.nameserver.machine import Asked, Effect, NameServer, Reply, Turn
+from kourou.nameserver.events import Asked, Effect, Reply, Turn
+from kourou.nameserver.machine import NameServer
 from kourou.nameserver.registration import Reading, Said
 from kourou.nameserver.settings import Settings
 from kourou.protocol import headers

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from kourou.nameserver import backlog as backlog_module, registration, routes as routes_module
-from kourou.nameserver.machine import Asked, Effect, Gone, NameServer, Reply, Turn
+from kourou.nameserver.events import Asked, Effect, Gone, Reply, Turn
+from kourou.nameserver.machine import NameServer
 from kourou.nameserver.settings import Settings
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command
