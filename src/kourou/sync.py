@@ -44,7 +44,7 @@ from kourou.client import (
 from kourou.client.client import Topics
 from kourou.client.delivery import settle_failure
 from kourou.client.events import ConnectionCallback
-from kourou.client.listening import Listening as AsyncListening
+from kourou.client.listeners import Listening as AsyncListening
 from kourou.client.metrics import ClientMetrics
 from kourou.client.producer import Selector
 from kourou.client.serializing import SendManyOptions, SendOptions

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "kourou"
-WRITERS = {SOURCE / "cli" / "showing.py"}
+WRITERS = {SOURCE / "cli" / "output.py"}
 STREAMS = {"stdout", "stderr", "__stdout__", "__stderr__"}
 CALLS = {"print", "echo", "secho", "style", "Console"}
 ALLOWED = {
@@ -39,7 +39,7 @@ def test_only_one_module_writes_to_the_terminal(folder: str) -> None:
         if path not in WRITERS
         for what in writes(path)
     }
-    assert found <= ALLOWED, f"these write past kourou.cli.showing: {sorted(found - ALLOWED)}"
+    assert found <= ALLOWED, f"these write past kourou.cli.output: {sorted(found - ALLOWED)}"
 
 
 def test_a_write_is_found(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.waiting import answered, becomes, eventually
 
 from kourou.client import Client, Delivery, NoBrokerError, NoRouteError, connect
-from kourou.client.admin.asking import Asking
+from kourou.client.admin.requests import AdminRequests
 from kourou.protocol.bodies import SubscriptionGroupConfig
 from kourou.protocol.errors import ConsumerNotOnlineError, RefusedError
 
@@ -176,4 +176,4 @@ async def test_ordered_topics(mq: Client, name: str) -> None:
 @pytest.mark.parametrize(("given", "expected"), [(1.0, 5.0), (20.0, 20.0)])
 async def test_requests_of_an_admin_wait_as_long_as_others(kourou_world: World, given: float, expected: float) -> None:
     async with connect(kourou_world.namesrv, settings=replace(PATIENT, request_timeout=given)) as mq:
-        assert Asking(mq.session).timeout == expected
+        assert AdminRequests(mq.session).timeout == expected

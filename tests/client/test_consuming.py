@@ -356,12 +356,12 @@ async def test_too_much_held_pauses_pulling(mq: Client, name: str) -> None:
     await make_topic(mq, name, queues=1)
     await mq.send_many(name, [b"x"] * 300)
     async with mq.consume(name, group=name, start="first", queue_messages=50) as consumer, asyncio.timeout(60):
-        held = consumer.queues[MessageQueue(name, consumer.assignment[0].broker_name, 0)].held
-        await eventually(lambda: held.count > 50)
+        unsettled = consumer.queues[MessageQueue(name, consumer.assignment[0].broker_name, 0)].unsettled
+        await eventually(lambda: unsettled.count > 50)
         for _ in range(300):
-            assert held.count <= 50 + 32
+            assert unsettled.count <= 50 + 32
             (await anext(consumer)).ack()
-        assert held.count == 0
+        assert unsettled.count == 0
 
 
 async def test_a_message_that_takes_too_long_is_given_back(mq: Client, name: str) -> None:
@@ -369,7 +369,7 @@ async def test_a_message_that_takes_too_long_is_given_back(mq: Client, name: str
     async with mq.consume(name, group=name, start="first", consume_timeout=0.5) as consumer:
         message = await consumer.next(30)
         assert message is not None
-        await eventually(lambda: all(not assigned.held.count for assigned in consumer.queues.values()))
+        await eventually(lambda: all(not assigned.unsettled.count for assigned in consumer.queues.values()))
         assert message.settled
         await consumer.commit()
         await until_caught_up(mq, name, name)

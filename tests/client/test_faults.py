@@ -312,8 +312,8 @@ async def test_cancelled_anywhere_a_client_works_on(own: Embedded) -> None:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            assert mq.producer()._gate.count == 0
-            assert mq.producer()._gate.size == 0
+            assert mq.producer()._in_flight.count == 0
+            assert mq.producer()._in_flight.size == 0
         assert (await mq.send("topic", b"x")).is_safe
         assert len(await mq.send_many("topic", [b"x"] * 50)) == 50
 
@@ -383,7 +383,7 @@ async def test_everything_over_tls(own: Embedded) -> None:
         assert all(link.is_tls for link in mq.session.pool._links.values())
 
 
-async def test_many_senders_through_a_narrow_gate(own: Embedded) -> None:
+async def test_many_senders_with_a_small_in_flight_limit(own: Embedded) -> None:
     settings = ProducerSettings(in_flight=3, timeout=20)
     async with connect(own.namesrv, settings=PATIENT, producer=settings) as mq, asyncio.timeout(60):
         results = await asyncio.gather(*(mq.send_many("topic", [b"x"] * 30) for _ in range(8)))

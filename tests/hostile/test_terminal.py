@@ -13,7 +13,7 @@ from tests.hostile.hostile_servers import ESCAPES, HostileServers, hostile_serve
 from typer.testing import CliRunner, Result
 
 from kourou.cli.admin import app as admin_app
-from kourou.cli.lazy import LazyGroup
+from kourou.cli.lazy_commands import LazyGroup
 from kourou.cli.main import app
 from kourou.client import connect
 from kourou.embedded import EmbeddedThread

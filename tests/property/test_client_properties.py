@@ -3,9 +3,9 @@
 from hypothesis import given, strategies as st
 
 from kourou.client.balance import Averagely, AveragelyByCircle, ConsistentHash, NearbyRoom, Strategy
-from kourou.client.held import Held
 from kourou.client.outgoing import Message, draft, draft_batches
 from kourou.client.settings import ProducerSettings
+from kourou.client.unsettled import Unsettled
 from kourou.protocol.batch import decode_batch
 from kourou.protocol.message import MessageQueue
 from kourou.protocol.properties import RESERVED, Property, decode
@@ -25,15 +25,15 @@ def test_held_commits_like_the_simplest_model(data: st.DataObject, gaps: list[in
     for gap in gaps:
         at += gap
         offsets.append(at)
-    held = Held()
-    held.put((offset, 10) for offset in offsets)
+    unsettled = Unsettled()
+    unsettled.put((offset, 10) for offset in offsets)
     left = set(offsets)
     for offset in data.draw(st.permutations(offsets)):
         left.remove(offset)
-        assert held.settle(offset, 10) == (min(left) if left else offsets[-1] + 1)
-        assert held.count == len(left)
-        assert held.size == 10 * len(left)
-        assert held.span == (offsets[-1] - min(left) if left else 0)
+        assert unsettled.settle(offset, 10) == (min(left) if left else offsets[-1] + 1)
+        assert unsettled.count == len(left)
+        assert unsettled.size == 10 * len(left)
+        assert unsettled.span == (offsets[-1] - min(left) if left else 0)
 
 
 @given(

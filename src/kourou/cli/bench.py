@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from kourou.cli.measuring import Histogram, cpu_ns, is_local, listening_pid
+from kourou.cli.output import rounded, show, show_facts, show_json
 from kourou.cli.profiles import open_client
 from kourou.cli.running import CommandError, JsonOutput, LogLevel, NameServers, run, until_stopped
-from kourou.cli.showing import rounded, show, show_facts, show_json
 from kourou.cli.times import parse_span
 
 if TYPE_CHECKING:
@@ -108,19 +108,19 @@ async def _bench(name_servers: str | None, load: Load, *, as_json: bool) -> None
 async def _topic(mq: "Client", load: Load) -> AsyncIterator[list[str]]:
     """The masters of the topic, which is made if it does not exist."""
     from kourou.client import NoRouteError
-    from kourou.client.admin.asking import Asking
+    from kourou.client.admin.requests import AdminRequests
     from kourou.protocol.errors import KourouError
 
-    asking = Asking(mq.session)
+    requests = AdminRequests(mq.session)
     made = False
     try:
-        brokers = await asking.masters_of(load.topic)
+        brokers = await requests.masters_of(load.topic)
     except NoRouteError:
         if load.work is Work.CONSUME:
             raise
         await mq.admin.topics.create(load.topic, queues=load.queues)
         made = True
-        brokers = await _until_routed(asking, load.topic)
+        brokers = await _until_routed(requests, load.topic)
     try:
         yield brokers
     finally:
@@ -133,7 +133,7 @@ async def _topic(mq: "Client", load: Load) -> AsyncIterator[list[str]]:
                 await mq.admin.topics.delete(f"%RETRY%{GROUP}")
 
 
-async def _until_routed(asking: Any, topic: str) -> list[str]:
+async def _until_routed(requests: Any, topic: str) -> list[str]:
     """Brokers register a new topic at once or, before 5.0, with their next heartbeat. Raises NoRouteError."""
     import asyncio
 
@@ -142,7 +142,7 @@ async def _until_routed(asking: Any, topic: str) -> list[str]:
     until = time.monotonic() + ASSIGNED_SECONDS
     while True:
         try:
-            found: list[str] = await asking.masters_of(topic)
+            found: list[str] = await requests.masters_of(topic)
             return found
         except NoRouteError:
             if time.monotonic() > until:

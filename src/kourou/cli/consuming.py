@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kourou.cli.message_form import BodyForm, show_message
+from kourou.cli.output import show
 from kourou.cli.profiles import open_client
 from kourou.cli.running import CommandError, JsonOutput, LogLevel, NameServers, run, until_stopped
-from kourou.cli.showing import show
 from kourou.cli.times import Ends, parse_span, parse_start
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kourou.cli.output import printable, show, show_json
 from kourou.cli.profiles import is_from_profile, name_servers_or_profile, open_client
 from kourou.cli.running import JsonOutput, LogLevel, NameServers, run
-from kourou.cli.showing import printable, show, show_json
 
 if TYPE_CHECKING:
     from kourou.client import Client

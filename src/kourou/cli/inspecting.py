@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from kourou.cli.showing import show, show_error, show_facts, show_json, show_table
+from kourou.cli.output import show, show_error, show_facts, show_json, show_table
 from kourou.cli.times import iso_time as _time
 from kourou.protocol.compression import decompress
 from kourou.protocol.errors import BodyError

@@ -9,9 +9,9 @@ import typer
 
 from kourou import _backend
 from kourou._version import __version__
-from kourou.cli.lazy import LazyGroup, promise
+from kourou.cli.lazy_commands import LazyGroup, promise
+from kourou.cli.output import show
 from kourou.cli.running import LogLevel, run, show_unexpected
-from kourou.cli.showing import show
 
 app = typer.Typer(
     name="kourou",

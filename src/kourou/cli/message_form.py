@@ -4,7 +4,7 @@ import json
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from kourou.cli.showing import printable, show, show_json
+from kourou.cli.output import printable, show, show_json
 from kourou.cli.times import iso_time, moment
 
 if TYPE_CHECKING:

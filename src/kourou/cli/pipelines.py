@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kourou.cli.output import show_error
 from kourou.cli.profiles import chosen_profile
 from kourou.cli.running import CommandError, NameServers as NameServers, log_to_stderr
-from kourou.cli.showing import show_error
 
 if TYPE_CHECKING:
     from kourou.spark.pipelines.report import RunReport

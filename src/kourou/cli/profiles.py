@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kourou.cli.output import show, show_error, show_json, show_table
 from kourou.cli.running import CommandError, JsonOutput
-from kourou.cli.showing import show, show_error, show_json, show_table
 
 if TYPE_CHECKING:
     from kourou.client import Client
@@ -218,7 +218,7 @@ def show_profile(
     as_json: JsonOutput = False,
 ) -> None:
     """One profile, without its secrets."""
-    from kourou.cli.showing import show_facts
+    from kourou.cli.output import show_facts
 
     profiles = _loaded()
     name = name or os.environ.get("KOUROU_PROFILE") or profiles.in_use

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kourou.cli.showing import discard_output, is_output_closed, show, show_error
+from kourou.cli.output import discard_output, is_output_closed, show, show_error
 
 if TYPE_CHECKING:
     import asyncio

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
+from kourou.cli.output import show, show_json
 from kourou.cli.profiles import open_client
 from kourou.cli.running import CommandError, JsonOutput, LogLevel, NameServers, run
-from kourou.cli.showing import show, show_json
 from kourou.cli.times import parse_span
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from kourou.broker.properties import (
     unused_keys as broker_unused_keys,
 )
 from kourou.broker.settings import BrokerSettings, Role
-from kourou.cli.showing import show
+from kourou.cli.output import show
 from kourou.nameserver.settings import (
     SettingError,
     Settings,

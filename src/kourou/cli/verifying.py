@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from kourou.cli.showing import printable, show, show_error, show_json
+from kourou.cli.output import printable, show, show_error, show_json
 from kourou.store.errors import StoreError
 from kourou.store.offline import StoreFiles
 from kourou.store.verify import Finding, Progress, Report, Verifier

@@ -8,20 +8,20 @@
 
 From the bottom, each module knowing only those before it:
 
-    errors events naming signing identity settings   names and values
-    link pool                                        connections
-    nameservers routes                               where topics are
-    session                                          what all parts share; heartbeats; what brokers ask
-    outgoing results gate faults producer            sending
-    transactions requesting tracing                  more ways of it
-    filters held pulling delivery offsets places     the parts of consuming
-    balance assigned rebalancing retrying            sharing queues, giving messages back
-    fetching looping                                 pull loops, and the loops of users
-    consumer listening lite pull_consumer            consuming
-    serializing                                      values instead of bytes
-    answering                                        what admins ask consumers
-    admin                                            what admins ask brokers
-    client                                           all of it as one object
+    errors events naming signing identity settings               names and values
+    link pool                                                    connections
+    nameservers routes                                           where topics are
+    session                                                      what all parts share; heartbeats; requests of brokers
+    outgoing results in_flight faults producer                   sending
+    transactions request_reply tracing                           transactions, request and reply, traces
+    filters unsettled pulling delivery offsets queue_bounds      the parts of consuming
+    balance assigned_queue rebalancing send_back                 sharing queues, sending failed messages back
+    pull_loops consumer_loop                                     pull loops, and the loops of users
+    consumer listeners lite_pull_consumer pull_consumer          consuming
+    serializing                                                  values instead of bytes
+    broker_requests                                              requests that brokers and admins send to consumers
+    admin                                                        requests that admins send to brokers
+    client                                                       all of it as one object
 """
 
 from kourou.client.balance import (
@@ -51,7 +51,7 @@ from kourou.client.errors import (
     TransactionFailedError,
 )
 from kourou.client.events import Connected, ConnectionEvent, Disconnected
-from kourou.client.lite import LitePullConsumer
+from kourou.client.lite_pull_consumer import LitePullConsumer
 from kourou.client.outgoing import Message
 from kourou.client.producer import Producer, Selector
 from kourou.client.pull_consumer import Batch, PullConsumer

@@ -15,19 +15,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from kourou.client import naming
-from kourou.client.answering import Answering
+from kourou.client.broker_requests import BrokerRequests
 from kourou.client.consumer import Consumer
 from kourou.client.delivery import Delivery
 from kourou.client.errors import ClientError
 from kourou.client.events import ConnectionCallback
-from kourou.client.listening import BatchListener, Listener, Listening
-from kourou.client.lite import LitePullConsumer
+from kourou.client.listeners import BatchListener, Listener, Listening
+from kourou.client.lite_pull_consumer import LitePullConsumer
 from kourou.client.metrics import ClientMetrics
 from kourou.client.nameservers import parse_addresses
 from kourou.client.outgoing import Message
 from kourou.client.producer import Producer, Selector
 from kourou.client.pull_consumer import PullConsumer
-from kourou.client.requesting import Requests
+from kourou.client.request_reply import Requests
 from kourou.client.results import SendResult
 from kourou.client.serializing import Serializer, Topic, TypedConsumer
 from kourou.client.session import Session
@@ -120,7 +120,7 @@ class Client:
         if session is None:
             session = self._session = Session(self._settings)
             session.start()
-            Answering(session)
+            BrokerRequests(session)
         return session
 
     async def __aenter__(self) -> "Client":

@@ -1,11 +1,11 @@
 """Consuming messages as a member of a group: Java's push consumer, under an asyncio surface.
 
-    rebalance ─▶ Assigned queues ─▶ a pull loop each ─▶ ready ─▶ next() / listeners ─▶ ack or retry ─▶ offsets
+    rebalance ─▶ assigned queues ─▶ a pull loop each ─▶ ready ─▶ next() / listeners ─▶ ack or retry ─▶ offsets
 
 - The group's queues are shared anew every 20 seconds, and at once when the broker says that a member came or went
   (rebalancing.py). A queue that goes elsewhere is dropped: its committed offset is stored, its messages that are being
   worked on may finish, and settling them does nothing.
-- Pulled messages are `Held` until they are settled; the offset of a queue is that of its first unsettled message.
+- Pulled messages are `Unsettled` until they are settled; the offset of a queue is that of its first unsettled message.
   Pulling rests while too much of a queue is held.
 - Concurrently: all messages of a queue are ready at once. Orderly: one batch after the other, under a lock that the
   broker gives to one member.
@@ -24,20 +24,20 @@ from datetime import datetime
 from typing import Final, Self
 
 from kourou.client import naming
-from kourou.client.assigned import Assigned, visible
+from kourou.client.assigned_queue import AssignedQueue, visible
+from kourou.client.consumer_loop import ConsumerLoop
 from kourou.client.delivery import SETTLED, Delivery, Settler, Settling
 from kourou.client.errors import ClosedError, NoRouteError
 from kourou.client.events import call_queues
-from kourou.client.fetching import Fetcher
 from kourou.client.filters import SQL, subscription
 from kourou.client.identity import DEFAULT_INSTANCE, client_id as make_client_id
-from kourou.client.looping import Loop
 from kourou.client.offsets import BrokerOffsets, FileOffsets, OffsetStore, offset_path
-from kourou.client.places import max_offset, search_offset
+from kourou.client.pull_loops import PullLoops
 from kourou.client.pulling import Pull
+from kourou.client.queue_bounds import max_offset, search_offset
 from kourou.client.rebalancing import Rebalancer
-from kourou.client.retrying import give_back
 from kourou.client.routes import Route
+from kourou.client.send_back import give_back
 from kourou.client.session import Session
 from kourou.client.settings import ConsumerSettings
 from kourou.protocol.bodies import CheckClientRequestBody, ConsumerData, SubscriptionData
@@ -95,21 +95,21 @@ class Consumer:
         if self.has_retry_topic and not settings.broadcast:
             self.subscriptions[self.retry_topic] = subscription(self.retry_topic)
         self.offsets: OffsetStore = self._make_offsets()
-        self.queues: dict[MessageQueue, Assigned] = {}
+        self.queues: dict[MessageQueue, AssignedQueue] = {}
         self.started_ms = 0
         self.is_listened = False  # listeners take the messages, not an iterator
         self.is_balanced = True  # the group shares the queues; else they are chosen by hand
         self.on_taken: Callable[[Delivery], None] | None = None  # for traces
         self.on_settled: Callable[[Delivery, bool], None] | None = None
         self.rebalancer = Rebalancer(self)
-        self._fetcher = Fetcher(self)
+        self._pull_loops = PullLoops(self)
         self._ready: deque[Delivery] = deque()
         self._takers: deque[asyncio.Future[None]] = deque()
         self._tasks: list[asyncio.Task[None]] = []
         self._starting: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._giving_back: set[asyncio.Task[None]] = set()
-        self._loops = 0  # that own this consumer: see looping.py
+        self._loops = 0  # that own this consumer: see consumer_loop.py
         self._is_owned = False
         self.on_closed: Callable[[], object] | None = None
         self._state = "new"
@@ -257,7 +257,7 @@ class Consumer:
     def __aiter__(self) -> AsyncIterator[Delivery]:
         """The messages. A consumer that its loop started leaves the group with it, however the loop ends."""
         self.check_open()
-        return Loop(self, self, asyncio.get_running_loop())
+        return ConsumerLoop(self, self, asyncio.get_running_loop())
 
     def check_open(self) -> None:
         """Raises ClosedError."""
@@ -317,7 +317,7 @@ class Consumer:
         assigned = delivery.source
         if assigned is None:
             return True
-        assert isinstance(assigned, Assigned)
+        assert isinstance(assigned, AssignedQueue)
         if assigned.dropped:
             return False
         delivery.started = time.monotonic()
@@ -361,15 +361,15 @@ class Consumer:
 
     def acked(self, delivery: Delivery) -> None:
         assigned = delivery.source
-        assert isinstance(assigned, Assigned)
+        assert isinstance(assigned, AssignedQueue)
         self._count(delivery, ok=True)
         self._settle(assigned, delivery)
 
-    def _settle(self, assigned: Assigned, delivery: Delivery) -> None:
+    def _settle(self, assigned: AssignedQueue, delivery: Delivery) -> None:
         record = delivery.record
         assigned.in_hand.pop(record.queue_offset, None)
         if not assigned.dropped:
-            self.offsets.commit(assigned.queue, assigned.held.settle(record.queue_offset, record.size))
+            self.offsets.commit(assigned.queue, assigned.unsettled.settle(record.queue_offset, record.size))
             if self.settings.orderly:
                 assigned.offered -= 1
                 self.offer_next(assigned)
@@ -377,7 +377,7 @@ class Consumer:
 
     def failed(self, delivery: Delivery, delay_level: int) -> Settling:
         assigned = delivery.source
-        assert isinstance(assigned, Assigned)
+        assert isinstance(assigned, AssignedQueue)
         self._count(delivery, ok=False)
         if assigned.dropped:
             assigned.in_hand.pop(delivery.queue_offset, None)
@@ -396,7 +396,7 @@ class Consumer:
         task.add_done_callback(self._giving_back.discard)
         return Settling(task)
 
-    async def _failed_concurrently(self, assigned: Assigned, delivery: Delivery, delay_level: int) -> None:
+    async def _failed_concurrently(self, assigned: AssignedQueue, delivery: Delivery, delay_level: int) -> None:
         try:
             await give_back(self, delivery, delay_level)
         except KourouError as error:
@@ -408,14 +408,14 @@ class Consumer:
         else:
             self._settle(assigned, delivery)
 
-    def _again_later(self, assigned: Assigned, delivery: Delivery) -> None:
+    def _again_later(self, assigned: AssignedQueue, delivery: Delivery) -> None:
         assigned.in_hand.pop(delivery.queue_offset, None)
         assigned.changed()
         delivery.settled = False
         delivery.reconsume_times += 1
         asyncio.get_running_loop().call_later(LOCAL_RETRY_S, self._offer_unless_dropped, assigned, delivery)
 
-    def _offer_unless_dropped(self, assigned: Assigned, delivery: Delivery) -> None:
+    def _offer_unless_dropped(self, assigned: AssignedQueue, delivery: Delivery) -> None:
         if not assigned.dropped and self._state == "running":
             self.offer([delivery])
 
@@ -427,7 +427,7 @@ class Consumer:
             counts.succeeded += 1
         else:
             counts.failed += 1
-        assert isinstance(delivery.source, Assigned)
+        assert isinstance(delivery.source, AssignedQueue)
         delivery.source.last_consume = now
         if self.on_settled is not None:
             self.on_settled(delivery, ok)
@@ -444,7 +444,7 @@ class Consumer:
 
     # ── Orderly ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def offer_next(self, assigned: Assigned) -> None:
+    def offer_next(self, assigned: AssignedQueue) -> None:
         """Offers the next batch of a queue, once the last is done and if the queue is locked for us."""
         if assigned.offered or assigned.dropped or assigned.resting is not None:
             return
@@ -458,7 +458,7 @@ class Consumer:
             assigned.offered = len(batch)
             self.offer(batch)
 
-    async def _failed_orderly(self, assigned: Assigned, delivery: Delivery, delay_level: int) -> None:
+    async def _failed_orderly(self, assigned: AssignedQueue, delivery: Delivery, delay_level: int) -> None:
         """Tried again after a rest; its queue waits. Too often, and it goes the way of all failed messages."""
         limit = self.settings.retries
         if delay_level < 0 or (limit >= 0 and delivery.reconsume_times >= limit):
@@ -479,12 +479,12 @@ class Consumer:
             rest = min(max(self.settings.suspend, 0.01), 30.0)
             assigned.resting = asyncio.get_running_loop().call_later(rest, self._rested, assigned)
 
-    def _rested(self, assigned: Assigned) -> None:
+    def _rested(self, assigned: AssignedQueue) -> None:
         assigned.resting = None
         assigned.again.sort(key=lambda delivery: delivery.queue_offset)
         self.offer_next(assigned)
 
-    def locked(self, assigned: Assigned) -> None:
+    def locked(self, assigned: AssignedQueue) -> None:
         """The broker has given us the queue, once more."""
         assigned.locked_at = time.monotonic()
         assigned.changed()
@@ -492,8 +492,8 @@ class Consumer:
 
     # ── What the fetcher asks for ─────────────────────────────────────────────────────────────────────────────────
 
-    def begin_pulling(self, assigned: Assigned) -> None:
-        self._fetcher.begin(assigned)
+    def begin_pulling(self, assigned: AssignedQueue) -> None:
+        self._pull_loops.begin(assigned)
 
     def how(self, wanted: SubscriptionData) -> Pull:
         """How this consumer pulls a topic."""
@@ -507,7 +507,7 @@ class Consumer:
         )
 
     def delivery(
-        self, record: StoredMessage, queue: MessageQueue, topic: str, settler: Settler, assigned: Assigned | None
+        self, record: StoredMessage, queue: MessageQueue, topic: str, settler: Settler, assigned: AssignedQueue | None
     ) -> Delivery:
         """A message that users see."""
         return Delivery(record, queue, topic, settler, assigned, self.session.settings.max_body)

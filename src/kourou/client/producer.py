@@ -6,7 +6,7 @@
     send_one_way    no answer is awaited: quick, and may be lost
 
 Without more words, messages go to the queues of a topic in turn. An ordering key, a selector or a queue fixes it; then
-a failed attempt is not repeated elsewhere. How much may be under way is bounded (gate.py); who sends more, waits.
+a failed attempt is not repeated elsewhere. How much may be under way is bounded (in_flight.py); further sends wait.
 
 Java: DefaultMQProducerImpl.
 """
@@ -23,7 +23,7 @@ from typing import Final
 from kourou.client import naming
 from kourou.client.errors import ClosedError, InvalidMessageError, NoBrokerError, NoRouteError
 from kourou.client.faults import Faults
-from kourou.client.gate import Gate
+from kourou.client.in_flight import InFlightLimit
 from kourou.client.outgoing import Draft, Message, draft as make_draft, draft_batches
 from kourou.client.results import STORED_CODES, SendManyError, SendResult, SendStatus, send_result
 from kourou.client.routes import Route
@@ -77,7 +77,7 @@ class Producer:
         self._session = session
         self.group = session.wrap(group)
         self.settings = settings
-        self._gate = Gate(settings.in_flight, settings.in_flight_size)
+        self._in_flight = InFlightLimit(settings.in_flight, settings.in_flight_size)
         self._turns: dict[str, int] = {}  # topic -> which queue is next
         self._faults = Faults() if settings.avoid_slow_brokers else None
         self._closed = False
@@ -155,9 +155,9 @@ class Producer:
                     await self._collect(under_way, len(under_way), results, limit)
                 # Half is collected and the rest stays under way. But nobody waits at the gate holding a place that
                 # only they could free: two who did would wait for each other.
-                while under_way and not self._gate.has_room(prepared.size):
+                while under_way and not self._in_flight.has_room(prepared.size):
                     await self._collect(under_way, (len(under_way) + 1) // 2, results, limit)
-                await self._gate.wait(prepared.size)
+                await self._in_flight.wait(prepared.size)
                 sent = _UnderWay(prepared, fixed, len(results))
                 under_way.append(sent)
                 results.append(_NOT_YET)
@@ -165,7 +165,7 @@ class Producer:
             await self._collect(under_way, len(under_way), results, limit)
         finally:
             for sent in under_way:
-                sent.leave(self._gate)
+                sent.leave(self._in_flight)
         if any(isinstance(result, KourouError) for result in results):
             raise SendManyError(results)
         return results  # type: ignore[return-value]
@@ -238,8 +238,8 @@ class Producer:
         if self._closed:
             return
         self._closed = True
-        if not await self._gate.drained(self.settings.drain_timeout):
-            log.warning("producer closed with sends under way group=%s count=%d", self.group, self._gate.count)
+        if not await self._in_flight.drained(self.settings.drain_timeout):
+            log.warning("producer closed with sends under way group=%s count=%d", self.group, self._in_flight.count)
         await self._session.leave(self.group, is_producer=True)
 
     async def __aenter__(self) -> "Producer":
@@ -265,11 +265,11 @@ class Producer:
     async def send_draft(self, prepared: Draft, fixed: Selector | None, timeout: float | None = None) -> SendResult:
         """Send what was prepared, under the limits of this producer. Raises as `send`."""
         self._check_open()
-        await self._gate.wait(prepared.size)
+        await self._in_flight.wait(prepared.size)
         try:
             return await self._attempt(prepared, fixed, self.settings.timeout if timeout is None else timeout)
         finally:
-            self._gate.leave(prepared.size)
+            self._in_flight.leave(prepared.size)
 
     async def _attempt(self, prepared: Draft, fixed: Selector | None, timeout: float) -> SendResult:
         """Attempts until one succeeds, none is left, or the time is over."""
@@ -424,7 +424,7 @@ class Producer:
                     again.append(sent)
                     continue
                 results[sent.index] = outcome
-                sent.leave(self._gate)
+                sent.leave(self._in_flight)
             if again:
                 topic = again[0].prepared.topic
                 self._session.metrics.sent[topic].retries += len(again)
@@ -472,10 +472,10 @@ class _UnderWay:
         self.begun = 0.0
         self._entered = True
 
-    def leave(self, gate: Gate) -> None:
+    def leave(self, limit: InFlightLimit) -> None:
         if self._entered:
             self._entered = False
-            gate.leave(self.prepared.size)
+            limit.leave(self.prepared.size)
 
 
 _NOT_YET: Final = ClosedError("not answered yet")

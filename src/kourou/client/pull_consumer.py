@@ -11,8 +11,8 @@ from kourou.client import naming
 from kourou.client.delivery import Delivery, delivered_topic
 from kourou.client.filters import subscription
 from kourou.client.offsets import BrokerOffsets
-from kourou.client.places import max_offset, min_offset, search_offset
 from kourou.client.pulling import Pull, PullStatus, pull
+from kourou.client.queue_bounds import max_offset, min_offset, search_offset
 from kourou.client.session import Session
 from kourou.protocol.message import MessageQueue
 

@@ -10,7 +10,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Final
 
-from kourou.client.assigned import Assigned, visible
+from kourou.client.assigned_queue import AssignedQueue, visible
 from kourou.client.errors import NoRouteError
 from kourou.client.events import call_queues
 from kourou.client.routes import Route
@@ -139,7 +139,7 @@ class Rebalancer:
         consumer = self._consumer
         fresh = []
         for queue in queues:
-            assigned = consumer.queues[queue] = Assigned(queue)
+            assigned = consumer.queues[queue] = AssignedQueue(queue)
             assigned.locked_at = time.monotonic()
             fresh.append(assigned)
         await call_queues(consumer.settings.on_assigned, visible(queues), consumer.settings.settle_timeout)
@@ -169,7 +169,7 @@ class Rebalancer:
         old = consumer.queues.get(queue)
         if old is not None:
             old.drop()
-            fresh = consumer.queues[queue] = Assigned(queue)
+            fresh = consumer.queues[queue] = AssignedQueue(queue)
             fresh.locked_at, fresh.paused, fresh.next_offset = old.locked_at, old.paused, offset
         try:
             await consumer.offsets.reset(queue, offset)
@@ -203,7 +203,7 @@ class Rebalancer:
             if queue in locked:
                 consumer.locked(assigned)
 
-    async def unlock(self, queues: "list[Assigned]") -> None:
+    async def unlock(self, queues: "list[AssignedQueue]") -> None:
         """Lets others have these queues. Brokers that can't be told find out by themselves."""
         if not self._consumer.settings.orderly or self._consumer.settings.broadcast:
             return
@@ -217,7 +217,7 @@ class Rebalancer:
             except KourouError as error:
                 log.info("queues not unlocked group=%s broker=%s: %s", self._consumer.group, broker, error)
 
-    async def _unlock_when_idle(self, assigned: Assigned) -> None:
+    async def _unlock_when_idle(self, assigned: AssignedQueue) -> None:
         deadline = time.monotonic() + UNLOCK_WAIT_S
         while assigned.in_hand and (left := deadline - time.monotonic()) > 0:
             await assigned.wait_changed(left)

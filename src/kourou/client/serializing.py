@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeVar, Un
 
 import msgspec
 
-from kourou.client.assigned import Assigned
+from kourou.client.assigned_queue import AssignedQueue
 from kourou.client.consumer import Consumer
 from kourou.client.delivery import Delivery, Settler
 from kourou.client.errors import InvalidMessageError
-from kourou.client.listening import Listening
+from kourou.client.listeners import Listening
 from kourou.client.outgoing import Message
 from kourou.client.producer import Selector
 from kourou.client.results import SendResult
@@ -150,7 +150,7 @@ class TypedConsumer(Consumer, Generic[T]):
         self._serializer = serializer
 
     def delivery(
-        self, record: StoredMessage, queue: MessageQueue, topic: str, settler: Settler, assigned: Assigned | None
+        self, record: StoredMessage, queue: MessageQueue, topic: str, settler: Settler, assigned: AssignedQueue | None
     ) -> Delivery:
         limit = self.session.settings.max_body
         return TypedDelivery(record, queue, topic, settler, assigned, limit, self._serializer)

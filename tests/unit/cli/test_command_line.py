@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from kourou._version import __version__
-from kourou.cli.lazy import LazyGroup
+from kourou.cli.lazy_commands import LazyGroup
 from kourou.cli.main import app
 
 

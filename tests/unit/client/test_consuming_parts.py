@@ -9,9 +9,9 @@ import pytest
 from kourou.client.delivery import DeadLetter, Delivery, RetryLater, Settling
 from kourou.client.errors import InvalidExpressionError
 from kourou.client.filters import subscription
-from kourou.client.held import Held
 from kourou.client.offsets import FileOffsets, offset_path
 from kourou.client.pulling import BATCH_MESSAGES_MAX, PullStatus, read_answer, records_of
+from kourou.client.unsettled import Unsettled
 from kourou.protocol.batch import encode_batch
 from kourou.protocol.command import Command
 from kourou.protocol.errors import BodyError, HeaderError, RefusedError, SystemBusyError
@@ -56,14 +56,14 @@ def test_filters_that_make_no_sense(tags: str | None, sql: str | None) -> None:
 
 
 def test_what_may_be_committed() -> None:
-    held = Held()
-    held.put([(10, 1), (11, 1), (15, 1), (16, 1)])
-    assert (held.first, held.span, held.count, held.size) == (10, 6, 4, 4)
-    assert held.settle(15, 1) == 10
-    assert held.settle(10, 1) == 11
-    assert held.settle(11, 1) == 16
-    assert held.settle(16, 1) == 17
-    assert (held.first, held.span, held.count, held.size) == (None, 0, 0, 0)
+    unsettled = Unsettled()
+    unsettled.put([(10, 1), (11, 1), (15, 1), (16, 1)])
+    assert (unsettled.first, unsettled.span, unsettled.count, unsettled.size) == (10, 6, 4, 4)
+    assert unsettled.settle(15, 1) == 10
+    assert unsettled.settle(10, 1) == 11
+    assert unsettled.settle(11, 1) == 16
+    assert unsettled.settle(16, 1) == 17
+    assert (unsettled.first, unsettled.span, unsettled.count, unsettled.size) == (None, 0, 0, 0)
 
 
 async def test_offsets_in_a_file(tmp_path: Path) -> None:

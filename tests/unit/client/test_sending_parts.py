@@ -1,4 +1,4 @@
-"""The parts of sending: drafts, batches, results, the gate, faults, the choice of queues."""
+"""The parts of sending: drafts, batches, results, in-flight limits, faults, the choice of queues."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -8,7 +8,7 @@ import pytest
 
 from kourou.client.errors import InvalidMessageError
 from kourou.client.faults import Faults, avoided_ms
-from kourou.client.gate import Gate
+from kourou.client.in_flight import InFlightLimit
 from kourou.client.outgoing import Message, draft, draft_batches
 from kourou.client.producer import by_key
 from kourou.client.results import SendStatus, send_result
@@ -157,48 +157,48 @@ def test_keys_choose_queues_as_java_does() -> None:
 
 
 async def test_the_gate_lets_in_as_many_as_may_be() -> None:
-    gate = Gate(2, 100)
-    await gate.wait(10)
-    await gate.wait(10)
-    third = asyncio.create_task(gate.wait(10))
+    limit = InFlightLimit(2, 100)
+    await limit.wait(10)
+    await limit.wait(10)
+    third = asyncio.create_task(limit.wait(10))
     await asyncio.sleep(0)
     assert not third.done()
-    gate.leave(10)
+    limit.leave(10)
     await third
-    assert (gate.count, gate.size) == (2, 20)
+    assert (limit.count, limit.size) == (2, 20)
 
 
 async def test_a_giant_passes_the_gate_alone() -> None:
-    gate = Gate(10, 100)
-    await gate.wait(1000)
-    small = asyncio.create_task(gate.wait(1))
+    limit = InFlightLimit(10, 100)
+    await limit.wait(1000)
+    small = asyncio.create_task(limit.wait(1))
     await asyncio.sleep(0)
     assert not small.done()
-    gate.leave(1000)
+    limit.leave(1000)
     await small
 
 
 async def test_who_is_cancelled_at_the_gate_takes_no_turn() -> None:
-    gate = Gate(1, 100)
-    await gate.wait(1)
-    waiting = [asyncio.create_task(gate.wait(1)) for _ in range(3)]
+    limit = InFlightLimit(1, 100)
+    await limit.wait(1)
+    waiting = [asyncio.create_task(limit.wait(1)) for _ in range(3)]
     await asyncio.sleep(0)
     waiting[0].cancel()
-    gate.leave(1)
+    limit.leave(1)
     waiting[1].cancel()
     await asyncio.gather(waiting[0], waiting[1], return_exceptions=True)
     await waiting[2]
-    assert gate.count == 1
+    assert limit.count == 1
 
 
 async def test_everyone_in_line_gets_in_when_room_is_plenty() -> None:
-    gate = Gate(3, 100)
+    limit = InFlightLimit(3, 100)
     for _ in range(3):
-        await gate.wait(1)
-    waiting = [asyncio.create_task(gate.wait(1)) for _ in range(3)]
+        await limit.wait(1)
+    waiting = [asyncio.create_task(limit.wait(1)) for _ in range(3)]
     await asyncio.sleep(0)
     for _ in range(3):
-        gate.leave(1)
+        limit.leave(1)
     await asyncio.wait_for(asyncio.gather(*waiting), 5)
 
 

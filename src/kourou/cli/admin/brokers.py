@@ -119,10 +119,10 @@ async def broker_consumption(
     order: Annotated[str, typer.Option("--order", "-o", help="true: only ordered topics.")] = "false",
 ) -> Output:
     """How far all groups are on one broker."""
-    from kourou.client.admin.asking import Asking
     from kourou.client.admin.groups import Groups
+    from kourou.client.admin.requests import AdminRequests
 
-    groups = Groups(Asking(mq.session, timeout_ms / 1000))
+    groups = Groups(AdminRequests(mq.session, timeout_ms / 1000))
     found = await groups.broker_progress(broker, orderly=bool(truth(order, "-o")))
     rows = [
         [

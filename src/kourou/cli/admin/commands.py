@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kourou.cli.output import cell, rounded, show, show_facts, show_json, show_table
 from kourou.cli.profiles import open_client
 from kourou.cli.running import CommandError, JsonOutput, LogLevel, NameServers, run, until_stopped
-from kourou.cli.showing import cell, rounded, show, show_facts, show_json, show_table
 from kourou.cli.times import moment as moment
 
 if TYPE_CHECKING:

@@ -226,7 +226,7 @@ async def connections(
     broker: BrokerAddress = None,
 ) -> Output:
     """The members of a group, and what it subscribes to."""
-    from kourou.client.admin.asking import Asking
+    from kourou.client.admin.requests import AdminRequests
     from kourou.protocol.bodies import ConsumerConnection
     from kourou.protocol.codes import RequestCode
     from kourou.protocol.headers import GetConsumerConnectionList
@@ -236,7 +236,7 @@ async def connections(
     else:
         header = GetConsumerConnectionList(consumer_group=mq.session.wrap(group))
         code = RequestCode.GET_CONSUMER_CONNECTION_LIST
-        found = await Asking(mq.session).body(ConsumerConnection, broker, code, header)
+        found = await AdminRequests(mq.session).body(ConsumerConnection, broker, code, header)
     rows = [
         [one.client_id, one.client_addr, one.language, one.version]
         for one in sorted(found.connection_set, key=lambda one: one.client_id or "")
@@ -279,24 +279,26 @@ async def _reset_queue(
     mq: "Client", group: str, topic: str, broker: str, queue_id: int, when: float | None, offset: int | None
 ) -> Output:
     """One queue: the broker stores the offset, and tells members. Java: resetOffsetByQueueId."""
-    from kourou.client.admin.asking import Asking
+    from kourou.client.admin.requests import AdminRequests
     from kourou.protocol.bodies import ResetOffsetBody
     from kourou.protocol.codes import RequestCode
     from kourou.protocol.headers import GetMaxOffset, InvokeBrokerToResetOffset, OffsetAnswer, SearchOffset
 
-    asking = Asking(mq.session)
+    requests = AdminRequests(mq.session)
     wrapped = mq.session.wrap(topic)
     if offset is None and when is None:
-        answer = await asking.broker(broker, RequestCode.GET_MAX_OFFSET, GetMaxOffset(topic=wrapped, queue_id=queue_id))
+        answer = await requests.broker(
+            broker, RequestCode.GET_MAX_OFFSET, GetMaxOffset(topic=wrapped, queue_id=queue_id)
+        )
         offset = OffsetAnswer.decode(answer.ext).offset
     elif offset is None and when is not None:
         search = SearchOffset(topic=wrapped, queue_id=queue_id, timestamp=round(when * 1000))
-        answer = await asking.broker(broker, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, search)
+        answer = await requests.broker(broker, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, search)
         offset = OffsetAnswer.decode(answer.ext).offset
     header = InvokeBrokerToResetOffset(
         group=mq.session.wrap(group), topic=wrapped, queue_id=queue_id, offset=offset, timestamp=-1, is_force=True
     )
-    found = await asking.body(ResetOffsetBody, broker, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
+    found = await requests.body(ResetOffsetBody, broker, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
     return _offsets(found.offset_table, group, topic)
 
 

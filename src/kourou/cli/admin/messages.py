@@ -275,17 +275,17 @@ async def queue_entries(
     group: Annotated[str | None, typer.Option("--consumer", "-g", help="With the filter of this group.")] = None,
 ) -> Output:
     """Entries of a consume queue, as they are stored."""
-    from kourou.client.admin.asking import Asking
+    from kourou.client.admin.requests import AdminRequests
     from kourou.protocol.bodies import QueryConsumeQueueResponseBody
     from kourou.protocol.codes import RequestCode
     from kourou.protocol.headers import QueryConsumeQueue
 
-    asking = Asking(mq.session)
-    address = broker or (await asking.masters_of(topic))[0]
+    requests = AdminRequests(mq.session)
+    address = broker or (await requests.masters_of(topic))[0]
     header = QueryConsumeQueue(
         topic=mq.session.wrap(topic), queue_id=queue_id, index=index, count=count, consumer_group=group
     )
-    answer = await asking.broker(address, RequestCode.QUERY_CONSUME_QUEUE, header)
+    answer = await requests.broker(address, RequestCode.QUERY_CONSUME_QUEUE, header)
     if not answer.body:  # Apache's way to say that it has none
         raise CommandError(answer.remark or f"queue {queue_id} of {topic} has no entry {index}")
     found = QueryConsumeQueueResponseBody.decode(answer.body)

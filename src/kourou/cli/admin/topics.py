@@ -148,12 +148,12 @@ async def update_topic(
 
 async def _set_flags(mq: "Client", topic: str, addresses: list[str], flags: int) -> None:
     """The system flags of a topic, with everything else as it is now."""
-    from kourou.client.admin.asking import Asking
+    from kourou.client.admin.requests import AdminRequests
     from kourou.client.naming import DEFAULT_TOPIC
     from kourou.protocol.codes import RequestCode
     from kourou.protocol.headers import CreateTopic
 
-    asking = Asking(mq.session)
+    requests = AdminRequests(mq.session)
     for address in addresses:
         config = await mq.admin.topics.config(topic, address)
         header = CreateTopic(
@@ -166,7 +166,7 @@ async def _set_flags(mq: "Client", topic: str, addresses: list[str], flags: int)
             topic_sys_flag=flags,
             order=config.order,
         )
-        await asking.broker(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+        await requests.broker(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
 
 
 def _check_perm(perm: int) -> None:

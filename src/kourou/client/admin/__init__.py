@@ -5,14 +5,14 @@
     mq.admin.messages   messages.py    by id, key, offset, time
     mq.admin.brokers    brokers.py     cluster, runtime, settings, counters, housekeeping, name servers, users
 
-asking.py has how requests reach servers. Every method raises RefusedError when a server says no, and TransportError
+requests.py has how requests reach servers. Every method raises RefusedError when a server says no, and TransportError
 when it can't be reached.
 """
 
-from kourou.client.admin.asking import Asking
 from kourou.client.admin.brokers import Brokers
 from kourou.client.admin.groups import Groups, Progress
 from kourou.client.admin.messages import Messages
+from kourou.client.admin.requests import AdminRequests
 from kourou.client.admin.topics import Topics
 from kourou.client.session import Session
 
@@ -21,11 +21,11 @@ class Admin:
     """`mq.admin`: see the package's text."""
 
     def __init__(self, session: Session) -> None:
-        asking = Asking(session)
-        self.topics = Topics(asking)
-        self.groups = Groups(asking)
-        self.messages = Messages(asking)
-        self.brokers = Brokers(asking)
+        requests = AdminRequests(session)
+        self.topics = Topics(requests)
+        self.groups = Groups(requests)
+        self.messages = Messages(requests)
+        self.brokers = Brokers(requests)
 
 
 __all__ = ["Admin", "Brokers", "Groups", "Messages", "Progress", "Topics"]

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from kourou.client.admin.asking import Asking
+from kourou.client.admin.requests import AdminRequests
 from kourou.protocol import conf_text, fastjson
 from kourou.protocol.bodies import (
     AclInfo,
@@ -43,8 +43,8 @@ from kourou.protocol.headers import (
 class Brokers:
     """`mq.admin.brokers`. Brokers are named by their address, `host:port`."""
 
-    def __init__(self, asking: Asking) -> None:
-        self._ask = asking
+    def __init__(self, requests: AdminRequests) -> None:
+        self._ask = requests
 
     async def cluster(self) -> ClusterInfo:
         """All brokers and clusters that the name server knows."""

@@ -6,10 +6,10 @@ from datetime import datetime
 import msgspec
 
 from kourou.client import naming
-from kourou.client.admin.asking import Asking
+from kourou.client.admin.requests import AdminRequests
 from kourou.client.errors import NoBrokerError
 from kourou.client.offsets import BrokerOffsets
-from kourou.client.places import search_offset
+from kourou.client.queue_bounds import search_offset
 from kourou.protocol.bodies import (
     ConsumeMessageDirectlyResult,
     ConsumerConnection,
@@ -68,8 +68,8 @@ class Progress(msgspec.Struct, frozen=True):
 class Groups:
     """`mq.admin.groups`"""
 
-    def __init__(self, asking: Asking) -> None:
-        self._ask = asking
+    def __init__(self, requests: AdminRequests) -> None:
+        self._ask = requests
 
     def _wrap(self, name: str) -> str:
         return self._ask.session.wrap(name)

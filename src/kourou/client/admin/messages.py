@@ -4,11 +4,11 @@ import time
 from collections.abc import AsyncIterator
 from datetime import datetime
 
-from kourou.client.admin.asking import Asking
+from kourou.client.admin.requests import AdminRequests
 from kourou.client.delivery import Delivery, delivered_topic
 from kourou.client.filters import subscription
-from kourou.client.places import max_offset, min_offset, search_offset
 from kourou.client.pulling import Pull, PullStatus, pull, records_of
+from kourou.client.queue_bounds import max_offset, min_offset, search_offset
 from kourou.protocol.bodies import QueryConsumeQueueResponseBody
 from kourou.protocol.codes import RequestCode
 from kourou.protocol.errors import QueryNotFoundError
@@ -26,8 +26,8 @@ QUERY_MAX = 64
 class Messages:
     """`mq.admin.messages`. What it returns needs no settling."""
 
-    def __init__(self, asking: Asking) -> None:
-        self._ask = asking
+    def __init__(self, requests: AdminRequests) -> None:
+        self._ask = requests
 
     def _delivery(self, record: StoredMessage, broker: str = "") -> Delivery:
         queue = MessageQueue(record.topic, broker, record.queue_id)

@@ -4,7 +4,7 @@ import builtins
 from collections.abc import Mapping
 
 from kourou.client import naming
-from kourou.client.admin.asking import Asking
+from kourou.client.admin.requests import AdminRequests
 from kourou.client.errors import ClientError
 from kourou.protocol.bodies import (
     GroupList,
@@ -40,8 +40,8 @@ READ_WRITE = int(Perm.READ | Perm.WRITE)
 class Topics:
     """`mq.admin.topics`"""
 
-    def __init__(self, asking: Asking) -> None:
-        self._ask = asking
+    def __init__(self, requests: AdminRequests) -> None:
+        self._ask = requests
 
     async def list(self, cluster: str | None = None) -> builtins.list[str]:
         """The names of all topics, or of a cluster's."""

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from kourou.client import naming
-from kourou.client.assigned import Assigned
+from kourou.client.assigned_queue import AssignedQueue
 from kourou.client.delivery import delivered_topic
 from kourou.client.errors import NoBrokerError
 from kourou.client.pulling import Pulled, PullStatus, pull
@@ -31,18 +31,18 @@ BUSY_PAUSE_S: Final = 0.02
 _BUSY: Final = frozenset({ResponseCode.FLOW_CONTROL, ResponseCode.SYSTEM_BUSY})
 
 
-class Fetcher:
+class PullLoops:
     """Pulls the queues of one consumer."""
 
     def __init__(self, consumer: "Consumer") -> None:
         self._consumer = consumer
         self._session = consumer.session
 
-    def begin(self, assigned: Assigned) -> None:
+    def begin(self, assigned: AssignedQueue) -> None:
         name = f"pull {assigned.queue.topic} {assigned.queue.broker_name} {assigned.queue.queue_id}"
         assigned.puller = self._session.spawn(self._pull_loop(assigned), name)
 
-    async def _pull_loop(self, assigned: Assigned) -> None:
+    async def _pull_loop(self, assigned: AssignedQueue) -> None:
         """Pulls as long as the queue is ours."""
         wanted = self._consumer.subscriptions.get(assigned.queue.topic)
         assert wanted is not None
@@ -71,7 +71,7 @@ class Fetcher:
                 log.exception("pull failed queue=%s", assigned.queue)
                 await asyncio.sleep(PULL_ERROR_PAUSE_S)
 
-    def _commit_of(self, assigned: Assigned) -> int | None:
+    def _commit_of(self, assigned: AssignedQueue) -> int | None:
         """The offset that a pull tells the broker on the way: only when all that was pulled before is done.
 
         Apache's broker stores it in a thread of its own, maybe after an offset that was stored later: the group of a
@@ -83,13 +83,13 @@ class Fetcher:
         committed = self._consumer.offsets.committed(assigned.queue)
         return committed if committed == assigned.next_offset else None
 
-    async def _must_rest(self, assigned: Assigned) -> bool:
+    async def _must_rest(self, assigned: AssignedQueue) -> bool:
         """Waits while enough of the queue is held, or it may not be pulled; True if it waited."""
-        settings, held = self._consumer.settings, assigned.held
+        settings, unsettled = self._consumer.settings, assigned.unsettled
         is_full = (
-            held.count > settings.queue_messages
-            or held.size > settings.queue_size
-            or (not settings.orderly and held.span > settings.queue_span)
+            unsettled.count > settings.queue_messages
+            or unsettled.size > settings.queue_size
+            or (not settings.orderly and unsettled.span > settings.queue_span)
         )
         is_barred = assigned.paused or (
             settings.orderly and not settings.broadcast and not assigned.is_locked(time.monotonic())
@@ -99,7 +99,7 @@ class Fetcher:
             return True
         return False
 
-    async def _take_in(self, assigned: Assigned, wanted: SubscriptionData, pulled: Pulled, begun: float) -> None:
+    async def _take_in(self, assigned: AssignedQueue, wanted: SubscriptionData, pulled: Pulled, begun: float) -> None:
         now = time.monotonic()
         assigned.last_pull = now
         if assigned.dropped:
@@ -126,10 +126,10 @@ class Fetcher:
             counts.pulled_bytes += pulled.size
             if self._deliver(assigned, wanted, pulled):
                 return
-        if not assigned.held.count:
+        if not assigned.unsettled.count:
             self._consumer.offsets.commit(assigned.queue, pulled.next_offset)
 
-    def _deliver(self, assigned: Assigned, wanted: SubscriptionData, pulled: Pulled) -> bool:
+    def _deliver(self, assigned: AssignedQueue, wanted: SubscriptionData, pulled: Pulled) -> bool:
         """Makes deliveries of what was pulled; False when nothing of it is wanted."""
         consumer, queue, unwrap = self._consumer, assigned.queue, self._session.unwrap
         topic = unwrap(queue.topic)
@@ -143,7 +143,7 @@ class Fetcher:
             deliveries = [delivery for delivery in deliveries if delivery.tag in tags]
         if not deliveries:
             return False
-        assigned.held.put((delivery.record.queue_offset, delivery.record.size) for delivery in deliveries)
+        assigned.unsettled.put((delivery.record.queue_offset, delivery.record.size) for delivery in deliveries)
         if consumer.settings.orderly:
             assigned.waiting.extend(deliveries)
             consumer.offer_next(assigned)
@@ -151,7 +151,7 @@ class Fetcher:
             consumer.offer(deliveries)
         return True
 
-    async def _after_pull_error(self, assigned: Assigned, error: Exception) -> None:
+    async def _after_pull_error(self, assigned: AssignedQueue, error: Exception) -> None:
         """Waits as long as the error asks for, and repairs what can be."""
         pause = PULL_ERROR_PAUSE_S
         if isinstance(error, RefusedError) and error.response_code in _BUSY:

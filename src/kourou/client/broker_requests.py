@@ -41,7 +41,7 @@ DIRECT_TIMEOUT_S: Final = 9.0
 """Brokers wait ten seconds for what becomes of a message."""
 
 
-class Answering:
+class BrokerRequests:
     """Answers for the consumers of a session."""
 
     def __init__(self, session: Session) -> None:
@@ -149,14 +149,14 @@ def running_info(consumer: Consumer, *, with_stacks: bool = False) -> ConsumerRu
 
 def _queue_info(consumer: Consumer, queue: MessageQueue) -> ProcessQueueInfo:
     assigned = consumer.queues[queue]
-    held = assigned.held
+    unsettled = assigned.unsettled
     wall = time.time() - time.monotonic()
     return ProcessQueueInfo(
         commit_offset=consumer.offsets.committed(queue) or 0,
-        cached_msg_min_offset=held.first or 0,
-        cached_msg_max_offset=max(held.end - 1, 0) if held.count else 0,
-        cached_msg_count=held.count,
-        cached_msg_size_in_mib=held.size >> 20,
+        cached_msg_min_offset=unsettled.first or 0,
+        cached_msg_max_offset=max(unsettled.end - 1, 0) if unsettled.count else 0,
+        cached_msg_count=unsettled.count,
+        cached_msg_size_in_mib=unsettled.size >> 20,
         locked=consumer.settings.orderly and assigned.is_locked(time.monotonic()),
         droped=assigned.dropped,
         last_lock_timestamp=round((wall + max(assigned.locked_at, 0)) * 1000),
@@ -187,4 +187,4 @@ def _stacks() -> str:
     return "\n".join(f"{names.get(ident, ident)}\n{''.join(traceback.format_stack(frame))}" for ident, frame in frames)
 
 
-__all__ = ["Answering", "running_info"]
+__all__ = ["BrokerRequests", "running_info"]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from kourou.client import naming
 from kourou.client.delivery import Delivery
-from kourou.client.held import Held
+from kourou.client.unsettled import Unsettled
 from kourou.protocol.codes import MASTER_ID
 from kourou.protocol.message import MessageQueue
 
@@ -14,12 +14,12 @@ LOCK_VALID_S = 30.0
 """How long a lock counts here. Brokers keep one for 60 seconds, so ours is over before another client's begins."""
 
 
-class Assigned:
+class AssignedQueue:
     """State of one queue. Changed by the consumer alone."""
 
     def __init__(self, queue: MessageQueue) -> None:
         self.queue = queue
-        self.held = Held()
+        self.unsettled = Unsettled()
         self.next_offset = -1  # where the next pull begins; -1 until known
         self.broker_id = MASTER_ID  # which member of the broker group to pull from
         self.dropped = False  # not ours any more: nothing of it counts

@@ -19,7 +19,7 @@ BodyT = TypeVar("BodyT", bound=Body)
 TIMEOUT_S = 5.0
 
 
-class Asking:
+class AdminRequests:
     """Requests of an admin. Topics and groups in headers are named as brokers know them.
 
     Without a `timeout`, a request waits five seconds, or the client's `request_timeout` where that is longer.

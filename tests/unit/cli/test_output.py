@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given, strategies as st
 
+from kourou.cli.output import cell, json_line, rounded, show_facts, show_table
 from kourou.cli.running import log_to_stderr, show_unexpected
-from kourou.cli.showing import cell, json_line, rounded, show_facts, show_table
 from kourou.embedded import EmbeddedThread
 from kourou.printable import printable, printable_json, printable_lines
 from kourou.spark.pipelines.progress import JsonLines, Lines

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable
 
 
-class Held:
+class Unsettled:
     """Offsets of one queue, in order."""
 
     __slots__ = ("_done", "_order", "count", "end", "size")

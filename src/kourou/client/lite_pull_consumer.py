@@ -15,13 +15,13 @@ from datetime import datetime
 from typing import Final
 
 from kourou.client import naming
-from kourou.client.assigned import Assigned
+from kourou.client.assigned_queue import AssignedQueue
 from kourou.client.consumer import Consumer
 from kourou.client.delivery import Delivery
 from kourou.client.errors import ClientError
 from kourou.client.filters import subscription
-from kourou.client.places import max_offset, min_offset, search_offset
 from kourou.client.pulling import Pull
+from kourou.client.queue_bounds import max_offset, min_offset, search_offset
 from kourou.client.session import Session
 from kourou.client.settings import ConsumerSettings
 from kourou.protocol.bodies import SubscriptionData
@@ -160,6 +160,6 @@ class LitePullConsumer(Consumer):
             assigned.paused = False
             assigned.changed()
 
-    def _chosen(self, queues: Iterable[MessageQueue] | None) -> list[Assigned]:
+    def _chosen(self, queues: Iterable[MessageQueue] | None) -> list[AssignedQueue]:
         wanted = None if queues is None else {self._wrapped(queue) for queue in queues}
         return [assigned for queue, assigned in self.queues.items() if wanted is None or queue in wanted]

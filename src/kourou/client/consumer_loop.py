@@ -1,9 +1,10 @@
 """`async for message in mq.consume(...)`: a loop that owns its consumer.
 
-Python closes no iterator when a loop ends by `break`, `return` or an exception; it only drops the last reference to it.
-So a loop gets an object of its own (`Loop`), and when that is dropped, the consumer leaves its group: queues are given
-back at once, and the group can be consumed again. A consumer that was started by hand (`async with`, `start`) is closed
-by hand; its loops own nothing. Several loops over one consumer own it together: the last one closes it.
+When a loop ends by `break`, `return` or an exception, Python does not close its iterator; it only drops the last
+reference to it. So each loop gets its own `ConsumerLoop`, and when that object is dropped, the consumer leaves its
+group: the queues go back at once, and the group can be consumed again. A consumer that was started explicitly (`async
+with`, `start`) is closed explicitly; loops do not own it. Several loops over one consumer own it together: the last one
+closes it.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ class _Source(Protocol[D_co]):
     def __anext__(self) -> Awaitable[D_co]: ...
 
 
-class Loop(Generic[D_co]):
+class ConsumerLoop(Generic[D_co]):
     """The iterator of one loop."""
 
     __slots__ = ("_consumer", "_event_loop", "_source")
@@ -31,7 +32,7 @@ class Loop(Generic[D_co]):
         self._event_loop = event_loop
         consumer.enter_loop()
 
-    def __aiter__(self) -> "Loop[D_co]":
+    def __aiter__(self) -> "ConsumerLoop[D_co]":
         return self
 
     def __anext__(self) -> Awaitable[D_co]:

@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 
 
-class Gate:
+class InFlightLimit:
     """Counts what is under way. Who would exceed a limit waits, in the order of coming.
 
     One message larger than the whole byte limit is let through alone: it could never pass otherwise.
