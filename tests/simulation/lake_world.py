@@ -16,8 +16,8 @@ from typing import Any
 
 from kourou.spark.pipelines.delta import DeltaLog
 from kourou.spark.pipelines.folders import DiskFolder
+from kourou.spark.pipelines.lake_files import LakeFile
 from kourou.spark.pipelines.ledger import CommittedFile
-from kourou.spark.pipelines.showing import LakeFile
 
 WAIT_S = 60.0
 

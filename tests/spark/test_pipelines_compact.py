@@ -19,9 +19,9 @@ from kourou.spark.pipelines.compact import replace
 from kourou.spark.pipelines.delta import DeltaFiles, DeltaLog
 from kourou.spark.pipelines.folders import ArrowFolder, DiskFolder, Folder
 from kourou.spark.pipelines.lake import Lake, format_of, reading
+from kourou.spark.pipelines.lake_files import LakeFile, place_of
 from kourou.spark.pipelines.merging import Merge, MergeTask, plan
 from kourou.spark.pipelines.parquet_files import PartitionedFiles, StagedFile
-from kourou.spark.pipelines.showing import LakeFile, place_of
 
 from .test_pipelines_lake import WHOLE, Crash, Mortal, archive_once, rows, seen
 

@@ -16,7 +16,7 @@ from kourou.protocol.message import MessageQueue
 from kourou.spark.columns import COLUMNS, arrow_schema
 from kourou.spark.errors import OptionError, SparkError
 from kourou.spark.pipelines import ledger as ledgers
-from kourou.spark.pipelines.choosing import choice
+from kourou.spark.pipelines.choice import choice
 from kourou.spark.pipelines.folders import ArrowFolder, DiskFolder, Folder, open_folder
 from kourou.spark.pipelines.intervals import Interval, holds, merged, missing, runs, size
 from kourou.spark.pipelines.lake import Lake

@@ -11,7 +11,7 @@ import typer
 from kourou.cli.pipelines_commands import app
 from kourou.spans import is_span, seconds_of
 from kourou.spark.errors import OptionError
-from kourou.spark.pipelines.choosing import choice, size_bytes, span_s
+from kourou.spark.pipelines.choice import choice, size_bytes, span_s
 
 FUNCTIONS = {
     "archive": "archive.archive",

@@ -4,20 +4,21 @@
     spark.read.format("rocketmq-store").load("/data/rocketmq/store")
 
 The formats register themselves: Spark imports every top-level package named `pyspark_…`, and `pyspark_rocketmq` and
-`pyspark_rocketmq_store` lead here. Needs the extra `kourou[spark]`; nothing else in Kourou imports this package.
+`pyspark_rocketmq_store` import this package. It needs the extra `kourou[spark]`; of Kourou, only the command line
+imports it, and only when a pipeline runs.
 
-From the bottom, each module knowing only those before it:
+The modules from the bottom up; each imports only those above it in this list:
 
-    errors options columns           what users write, and one line for each mistake in it
+    errors options columns           options and columns, and a one-line error for each mistake in them
     selection rows _rows             records -> Arrow batches, plain and compiled
-    log_files scanning               commit-log files, cut into splits and read
-    wire cluster                     a blocking client: connections, routes, offsets of queues
-    positions planning               where to begin and end, and which task reads what; pure
+    log_files split_reader           commit-log files, cut into splits and read
+    wire cluster                     a blocking client: connections, routes, queue offsets
+    positions planning               where reading starts and ends, and which task reads what; pure
     pulling                          a range of a queue -> Arrow batches
-    messages sending                 rows -> batches of messages, acknowledged
-    workers                          what a worker process does once
-    narrowing                        what filters of a query say about where rows can be
-    store_source source sink         readers and writers as Spark wants them; only narrowing, these and the next import
-                                     pyspark
-    formats                          the formats by name, which Spark finds without importing the rest
+    messages sending                 rows -> batches of messages, sent and acknowledged
+    workers                          one-time setup of a Python worker process
+    filter_pushdown                  which queues, offsets and times the filters of a query allow
+    store_source source sink         the readers and writers of Spark's API; only filter_pushdown, these and formats
+                                     import pyspark
+    formats                          the formats by name; Spark finds them without importing the rest
 """

@@ -32,7 +32,7 @@ from kourou.protocol.message import MessageQueue
 from kourou.spark.cluster import Cluster, Route
 from kourou.spark.columns import check_types, ddl
 from kourou.spark.errors import DataLossError, OptionError
-from kourou.spark.narrowing import Narrowing
+from kourou.spark.filter_pushdown import PushedFilters
 from kourou.spark.options import Options
 from kourou.spark.planning import Range, Task, admit, count_waiting, make_tasks
 from kourou.spark.positions import EARLIEST, LATEST, Offsets, from_nested, to_nested
@@ -264,22 +264,22 @@ class NarrowingReader(BatchReader):
 
     def __init__(self, settings: ReadSettings) -> None:
         super().__init__(settings)
-        self._narrowing = Narrowing()
+        self._pushed = PushedFilters()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         """Those that are left to Spark."""
-        left = [one for one in filters if not self._narrowing.take(one)]
-        self._selection = self._narrowing.select(self._selection)
+        left = [one for one in filters if not self._pushed.take(one)]
+        self._selection = self._pushed.select(self._selection)
         return left
 
     def _wants_queue(self, queue: MessageQueue) -> bool:
-        return self._narrowing.wants(queue)
+        return self._pushed.wants(queue)
 
     def _stored_from_ms(self) -> int:
-        return self._narrowing.stored_from_ms
+        return self._pushed.stored_from_ms
 
     def _narrowed(self, one: Range) -> Range:
-        return self._narrowing.cut(one)
+        return self._pushed.cut(one)
 
 
 # ── Streams ─────────────────────────────────────────────────────────────────────────────────────────────────────────

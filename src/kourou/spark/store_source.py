@@ -19,8 +19,8 @@ from kourou.spark.errors import OptionError
 from kourou.spark.log_files import SPLIT_SIZE, Split, find_files, plan
 from kourou.spark.options import Options
 from kourou.spark.rows import FAIL, REPORT, SKIP, make_rows
-from kourou.spark.scanning import scan
 from kourou.spark.selection import EVER, Selection
+from kourou.spark.split_reader import scan
 from kourou.spark.workers import settle
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from kourou.protocol.message import MessageQueue
 from kourou.spans import Span
 from kourou.spark.errors import DataLossError, OptionError
 from kourou.spark.options import Options
-from kourou.spark.pipelines.choosing import span_s
+from kourou.spark.pipelines.choice import span_s
 from kourou.spark.pipelines.intervals import Interval, missing, size as size_of
 from kourou.spark.pipelines.lake import Lake
 from kourou.spark.pipelines.ledger import ConflictError

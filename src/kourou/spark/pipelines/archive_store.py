@@ -29,7 +29,7 @@ from kourou.spark.pipelines.report import Cell, RunReport, Table
 from kourou.spark.pipelines.running import Run, Runner
 from kourou.spark.pipelines.tasks import parallelism, run_tasks
 from kourou.spark.rows import FAIL, REPORT, SKIP, make_rows
-from kourou.spark.scanning import scan
+from kourou.spark.split_reader import scan
 from kourou.spark.store_source import OPTIONS, StoreSettings, read_settings
 
 JOB: Final = "archive-store"

@@ -16,15 +16,15 @@ import msgspec
 
 from kourou.spans import Span
 from kourou.spark.errors import OptionError
-from kourou.spark.pipelines.choosing import size_bytes, span_s
+from kourou.spark.pipelines.choice import size_bytes, span_s
 from kourou.spark.pipelines.delta import DeltaFiles
 from kourou.spark.pipelines.folders import Folder, open_folder
 from kourou.spark.pipelines.lake import Lake, format_of
+from kourou.spark.pipelines.lake_files import HIDDEN, place_of
 from kourou.spark.pipelines.merging import Merge, Merged, MergeTask, plan
 from kourou.spark.pipelines.progress import BatchProgress
 from kourou.spark.pipelines.report import Cell, RunReport, Table
 from kourou.spark.pipelines.running import Run, Runner
-from kourou.spark.pipelines.showing import HIDDEN, place_of
 from kourou.spark.pipelines.tasks import parallelism, run_tasks
 
 JOB: Final = "compact"

@@ -20,9 +20,9 @@ from urllib.parse import unquote
 from kourou.spark.columns import COLUMNS, arrow_schema
 from kourou.spark.errors import OptionError, SparkError
 from kourou.spark.pipelines.folders import Folder
+from kourou.spark.pipelines.lake_files import LakeFile, place_of
 from kourou.spark.pipelines.ledger import Commit, CommittedFile
 from kourou.spark.pipelines.object_stores import delta_settings, without_query
-from kourou.spark.pipelines.showing import LakeFile, place_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

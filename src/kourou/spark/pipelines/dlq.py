@@ -23,7 +23,7 @@ from kourou.protocol.properties import Property
 from kourou.spark.cluster import Cluster, Route
 from kourou.spark.errors import OptionError
 from kourou.spark.options import Options
-from kourou.spark.pipelines.choosing import Choice, Keys, Moment, choice, stored_ms, text_of
+from kourou.spark.pipelines.choice import Choice, Keys, Moment, choice, stored_ms, text_of
 from kourou.spark.pipelines.folders import open_folder
 from kourou.spark.pipelines.intervals import Interval, missing, size as size_of
 from kourou.spark.pipelines.ledger import Commit, Ledger, from_nested_done, to_nested_done

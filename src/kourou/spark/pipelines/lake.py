@@ -37,10 +37,10 @@ from kourou.spark.errors import OptionError, SparkError
 from kourou.spark.pipelines.delta import DeltaFiles, DeltaLog
 from kourou.spark.pipelines.folders import Folder, open_folder
 from kourou.spark.pipelines.intervals import Interval
+from kourou.spark.pipelines.lake_files import DELTA, FORMATS, HIDDEN, PARQUET, READERS, STAGED, Files, PlainFiles
 from kourou.spark.pipelines.ledger import Commit, CommittedFile, ConflictError, Done, Ledger, to_nested_done
 from kourou.spark.pipelines.object_stores import below, for_spark, missing_jars, spark_settings
 from kourou.spark.pipelines.parquet_files import STORED, StagedFile
-from kourou.spark.pipelines.showing import DELTA, FORMATS, HIDDEN, PARQUET, READERS, STAGED, Files, PlainFiles
 from kourou.spark.session import hadoop_version
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import msgspec
 from kourou.protocol.errors import KourouError
 from kourou.spark.errors import SparkError
 from kourou.spark.pipelines.folders import open_folder
+from kourou.spark.pipelines.lake_files import LakeFile, place_of
 from kourou.spark.pipelines.parquet_files import STORED, PartitionedFiles, StagedFile
-from kourou.spark.pipelines.showing import LakeFile, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
 from kourou.spark.errors import OptionError
-from kourou.spark.pipelines.choosing import Choice, Keys, Moment, choice, stored_ms, text_of
+from kourou.spark.pipelines.choice import Choice, Keys, Moment, choice, stored_ms, text_of
 from kourou.spark.pipelines.folders import Folder, open_folder
 from kourou.spark.pipelines.lake import read_lake, reading
 from kourou.spark.pipelines.parquet_files import topic_folder

@@ -21,7 +21,7 @@ from kourou.spans import Span
 from kourou.spark.cluster import Cluster
 from kourou.spark.errors import DataLossError, OptionError, SparkError
 from kourou.spark.options import Options
-from kourou.spark.pipelines.choosing import Choice, Keys, Moment, choice, span_s
+from kourou.spark.pipelines.choice import Choice, Keys, Moment, choice, span_s
 from kourou.spark.pipelines.progress import BatchProgress
 from kourou.spark.pipelines.report import Cell, Chart, RunReport, Table, span_text, time_text
 from kourou.spark.pipelines.running import Run, Runner

@@ -14,7 +14,7 @@ import msgspec
 
 from kourou.spans import Span
 from kourou.spark.errors import OptionError
-from kourou.spark.pipelines.choosing import span_s
+from kourou.spark.pipelines.choice import span_s
 from kourou.spark.pipelines.object_stores import for_spark, missing_jars, spark_settings
 from kourou.spark.pipelines.running import Run
 from kourou.spark.pipelines.sending import (

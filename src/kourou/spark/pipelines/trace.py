@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from kourou.spark.errors import OptionError
-from kourou.spark.pipelines.choosing import Keys, Moment, choice
+from kourou.spark.pipelines.choice import Keys, Moment, choice
 from kourou.spark.pipelines.progress import BatchProgress
 from kourou.spark.pipelines.report import Cell, Chart, RunReport, Table, time_text
 from kourou.spark.pipelines.running import Run, Runner

@@ -15,7 +15,7 @@ from typing import Final
 
 from kourou.spans import Span
 from kourou.spark.errors import OptionError
-from kourou.spark.pipelines.choosing import span_s
+from kourou.spark.pipelines.choice import span_s
 from kourou.spark.pipelines.report import RunReport
 from kourou.spark.pipelines.running import Runner, explain
 from kourou.spark.pipelines.streams import flow, read_stream, send_stream

@@ -1,7 +1,7 @@
-"""What filters of a query say about where rows can be: which queues, which offsets, which store times.
+"""Filter pushdown: which queues, offsets and store times the filters of a query allow.
 
-A filter that is taken is followed exactly: Spark does not look at it again, and shows it in its plan (`PushedFilters`).
-The others are left to Spark.
+A filter that is accepted is applied exactly: Spark does not evaluate it again, and shows it in its plan
+(`PushedFilters`). Spark evaluates the others.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -31,18 +31,18 @@ NEVER_NULL: Final = (*PLACES, OFFSET, TIME)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Narrowing(msgspec.Struct):
+class PushedFilters(msgspec.Struct):
     """Bounds, from the first inclusive to the second exclusive."""
 
     allowed: dict[str, set[object]] = {}
-    """By column, of those that are the same for a whole queue."""
+    """The allowed values of columns that are constant within a queue, by column."""
     offset_from: int = 0
     offset_to: int = EVER
     stored_from_ms: int = 0
     stored_to_ms: int = EVER
 
     def take(self, one: Filter) -> bool:
-        """Is this filter followed from now on?"""
+        """Accepts a filter that the reader can apply exactly; False if Spark has to evaluate it."""
         name = one.attribute[0] if len(getattr(one, "attribute", ())) == 1 else ""  # type: ignore[attr-defined]
         if isinstance(one, IsNotNull):
             return name in NEVER_NULL

@@ -13,8 +13,8 @@ from kourou.spark.columns import CORRUPT
 from kourou.spark.errors import DataLossError, OptionError
 from kourou.spark.log_files import LogFile, Split, cut, find_files, log_end, plan
 from kourou.spark.rows import REPORT, SKIP, make_rows
-from kourou.spark.scanning import scan
 from kourou.spark.selection import EVERYTHING, Selection
+from kourou.spark.split_reader import scan
 
 from .records import BORN_MS, log, record
 
@@ -71,7 +71,7 @@ def test_the_log_folder_itself_may_be_given(tmp_path: Path) -> None:
 
 
 def test_records_larger_than_a_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kourou.spark.scanning.CHUNK", 300)
+    monkeypatch.setattr("kourou.spark.split_reader.CHUNK", 300)
     monkeypatch.setattr(log_files, "CHUNK", 300)
     monkeypatch.setattr(log_files, "LOOK", 200)
     write_store(tmp_path, [{"body": bytes(n * 40)} for n in range(60)], segment=16384)
