@@ -1,45 +1,60 @@
 """Two brokers that get the same bytes: one serves them in the fast lane as far as that goes, the other never does."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from kourou.broker.events import Close, Effect, Gone, Peer, Reply, ReplyFrames, ReplyParts, Requests, Tell
+from kourou.broker.events import Close, Effect, Peer, Reply, ReplyFrames, ReplyParts, Tell
+from kourou.broker.lane import Lane
 from kourou.broker.settings import BrokerSettings
 from kourou.protocol import frame
 from kourou.protocol.command import encode_head
-from kourou.protocol.frame import Decoder
-from kourou.protocol.hosts import encode_host
 from kourou.store.settings import StoreSettings
-from kourou.testing.broker import ROOT, SMALL_STORE, SimulatedBroker
+from kourou.testing.broker import ROOT, SMALL_STORE, SimulatedBroker, SimulatedClient
 from kourou.testing.disk import SimulatedDisk
 
 
-@dataclass(eq=False)
-class Wire:
+class Wire(SimulatedClient):
     """A connection: what came and went over it, as bytes."""
 
-    decoder: Decoder = field(default_factory=Decoder)
-    sent: bytearray = field(default_factory=bytearray)
-    closed: list[str] = field(default_factory=list)
-    steps_back: bool = False  # since the last read: the peer reads in bulk
-    answers: dict[int, Any] = field(default_factory=dict)  # these three are what a simulated broker looks for
-    told: list[Any] = field(default_factory=list)
-    asked: list[Any] = field(default_factory=list)
+    def __init__(self, world: SimulatedBroker, address: str) -> None:
+        super().__init__(world, address)
+        self.sent = bytearray()  # by the broker
+        self.reasons: list[str] = []  # why the broker ended the connection
+        self.steps_back = False  # since the last read: the peer reads in bulk
+
+
+class CountingLane:
+    """A lane that counts what it serves."""
+
+    def __init__(self, lane: Lane) -> None:
+        self._lane = lane
+        self.taken = 0  # bytes
+        self.answers_max = 0  # bytes of answers that one turn gave
+        self.dispatch = lane.dispatch
+        self.tables_may_change = lane.tables_may_change
+
+    def serve(self, peer: Peer, data: bytes, now_ms: int) -> tuple[int, bytes, bytes, int, bool]:
+        served = self._lane.serve(peer, data, now_ms)
+        self.taken += served[0]
+        self.answers_max = max(self.answers_max, len(served[1]))
+        return served
 
 
 class World(SimulatedBroker):
     """A broker whose answers are kept as bytes."""
 
     def __init__(self, *, fast: bool, settings: BrokerSettings, store_settings: StoreSettings = SMALL_STORE) -> None:
-        self._fast = fast
-        self.taken = 0  # bytes that the lane has served
-        super().__init__(SimulatedDisk(Random(1)), settings, store_settings, chance=Random(7))
-        self.peers = [
-            Peer(address, encode_host(address), Wire())
-            for address in ("127.0.0.1:1001", "127.0.0.2:1002", "[2001:db8::1]:1003")
-        ]
+        super().__init__(SimulatedDisk(Random(1)), settings, store_settings, chance=Random(7), lane=fast)
+        if self.machine.lane is not None:
+            self.machine.lane = CountingLane(self.machine.lane)
+        self.wires = [Wire(self, address) for address in ("127.0.0.1:1001", "127.0.0.2:1002", "[2001:db8::1]:1003")]
+        self.clients.extend(self.wires)
+
+    @property
+    def taken(self) -> int:
+        """Bytes that the lane has served."""
+        return self.machine.lane.taken if isinstance(self.machine.lane, CountingLane) else 0
 
     def _perform(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
@@ -49,40 +64,26 @@ class World(SimulatedBroker):
                 case ReplyParts(peer, command, parts, size, is_bulk):
                     peer.link.sent += b"".join((encode_head(command, size), *parts))
                     peer.link.steps_back |= is_bulk
-                case ReplyFrames(peer, frames):
+                case ReplyFrames(peer, frames, _, is_bulk):
                     peer.link.sent += frames
+                    peer.link.steps_back |= is_bulk
                 case Close(peer, reason):
-                    peer.link.closed.append(reason)
+                    peer.link.reasons.append(reason)
         super()._perform(effects)
 
-    def read(self, number: int, data: bytes) -> None:
-        """A read on a connection brought these bytes: what a driver does then."""
-        peer = self.peers[number]
-        wire: Wire = peer.link
+    def receive(self, number: int, data: bytes) -> None:
+        """A read on a connection brought these bytes."""
+        wire = self.wires[number]
         wire.steps_back = False
-        lane = self.machine.lane if self._fast else None
-        data = wire.decoder.join(data)
-        used = 0
-        if lane is not None:
-            used, answers, held, count, is_bulk = lane.serve(peer, data, self.now_ms)
-            wire.steps_back |= is_bulk
-            self.taken += used
-            wire.sent += answers
-            if count:
-                self.machine.writer.hold(peer, held, count, self.now_ms)
-        commands = wire.decoder.decode(data[used:])
-        if commands:
-            self.step(Requests(peer, commands))
-        if used:
-            self._perform(self.machine.end_read(self.now_ms))
-            if not self.lazy:
-                self.work()
+        wire.write(data)
 
     def lose(self, number: int) -> None:
         """A connection is lost, and made again."""
-        peer = self.peers[number]
-        self.step(Gone(peer))
-        self.peers[number] = Peer(peer.address, peer.host, Wire(sent=peer.link.sent))
+        before = self.wires[number]
+        before.close()
+        self.wires[number] = wire = Wire(self, before.peer.address)
+        self.clients.append(wire)
+        wire.sent = before.sent
 
     # ── What must be the same ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -91,10 +92,10 @@ class World(SimulatedBroker):
         segments = store.log.segments
         offsets, index = machine.offsets, ROOT / "index"
         return {
-            "answers": [bytes(peer.link.sent) for peer in self.peers],
-            "errors": [str(peer.link.decoder.error) for peer in self.peers],
-            "closed": [peer.link.closed for peer in self.peers],
-            "in bulk": [peer.link.steps_back for peer in self.peers],
+            "answers": [bytes(wire.sent) for wire in self.wires],
+            "errors": [str(wire.decoder.error) for wire in self.wires],
+            "closed": [wire.reasons for wire in self.wires],
+            "in bulk": [wire.steps_back for wire in self.wires],
             "log": [bytes(segments.file(start).buffer) for start in segments.starts],
             "log ends": (store.log.end, store.log.flushed, store.log.stored_ms, store.dispatched),
             "queues": {name: self._entries(*name) for name in store.queues.names()},
@@ -162,7 +163,7 @@ class Twins:
         """Both get these bytes in one read: how many the lane has taken."""
         before = self.fast.taken
         for world in self.worlds:
-            world.read(number, data)
+            world.receive(number, data)
         return self.fast.taken - before
 
     def tick(self, ms: int) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
-from tests.property.lane_worlds import Twins
+from tests.property.lane_worlds import CountingLane, Twins
 
 from kourou.broker import lane
 from kourou.protocol import bodies, frame, headers, properties as _properties
@@ -207,13 +207,13 @@ def test_under_sync_flush_answers_wait_for_the_disk() -> None:
     twins = prepared(Twins(store_settings=SYNC))
     world = twins.fast
     world.lazy = True
-    before = len(world.peers[0].link.sent)
-    world.read(0, TAKEN["a send"] * 3)
-    assert len(world.peers[0].link.sent) == before
+    before = len(world.wires[0].sent)
+    world.receive(0, TAKEN["a send"] * 3)
+    assert len(world.wires[0].sent) == before
     assert world.machine.writer.waiting == 3
     world.lazy = False
     world.work()
-    assert len(Decoder().feed(bytes(world.peers[0].link.sent[before:]))) == 3
+    assert len(Decoder().feed(bytes(world.wires[0].sent[before:]))) == 3
     assert world.machine.writer.waiting == 0
 
 
@@ -224,16 +224,16 @@ def test_under_sync_flush_answers_say_when_it_took_too_long() -> None:
     twins.read(TAKEN["a send"] * 2)
     twins.tick(SYNC.sync_flush_timeout_ms + 1)
     twins.compare()
-    late = Decoder().feed(bytes(twins.fast.peers[0].link.sent))[-2:]
+    late = Decoder().feed(bytes(twins.fast.wires[0].sent))[-2:]
     assert [answer.code for answer in late] == [10, 10]
 
 
 def test_a_waiting_pull_is_answered_by_what_the_lane_stores() -> None:
     twins = prepared(Twins())
     twins.read(java(11, pull_header(queue_id=0, queue_offset=1), opaque=77), 1)
-    before = len(twins.fast.peers[1].link.sent)
+    before = len(twins.fast.wires[1].sent)
     assert twins.read(java(310, send_header(queue_id=0), b"news"))
-    (answer,) = Decoder().feed(bytes(twins.fast.peers[1].link.sent[before:]))
+    (answer,) = Decoder().feed(bytes(twins.fast.wires[1].sent[before:]))
     assert (answer.opaque, answer.code) == (77, 0)
     twins.compare()
 
@@ -244,16 +244,18 @@ def test_a_waiting_pull_is_answered_if_another_request_has_dispatched() -> None:
     twins.read(java(310, send_header(queue_id=0), b"news") + java(215, {"topic": "bills"}))
     twins.compare()
     for world in twins.worlds:
-        assert Decoder().feed(bytes(world.peers[1].link.sent))[-1].opaque == 77
+        assert Decoder().feed(bytes(world.wires[1].sent))[-1].opaque == 77
 
 
-def test_one_read_does_not_make_endless_answers() -> None:
+def test_a_turn_of_the_lane_gives_a_limited_amount_of_answers() -> None:
     twins = prepared(Twins())
     for _ in range(40):
         twins.read(java(310, send_header(), b"x" * 4000))
     data = java(11, pull_header()) * 50
-    taken = twins.read(data)
-    assert 0 < taken < len(data)
+    assert twins.read(data) == len(data)
+    one_answer = 40 * 4400
+    assert isinstance(twins.fast.machine.lane, CountingLane)
+    assert lane.ANSWERS_MAX <= twins.fast.machine.lane.answers_max < lane.ANSWERS_MAX + one_answer
     twins.compare()
 
 
@@ -435,7 +437,7 @@ def drive(twins: Twins, rnd: Random, reads: int) -> None:
             data = data[size:]
         if rnd.random() < 0.2:
             twins.tick(rnd.choice((1, 100, 600, 6000)))
-        if twins.general.peers[number].link.decoder.error is not None or rnd.random() < 0.02:
+        if twins.general.wires[number].decoder.error is not None or rnd.random() < 0.02:
             twins.lose(number)
     twins.compare()
 

@@ -10,6 +10,7 @@ import msgspec
 
 from kourou.protocol.codes import RequestCode
 from kourou.protocol.command import Command
+from kourou.protocol.frame import Decoder
 from kourou.store.jobs import Job
 from kourou.store.metadata import MetadataFile
 
@@ -17,12 +18,16 @@ from kourou.store.metadata import MetadataFile
 class Peer:
     """One connection as the machine knows it. The driver makes it, keeps it and finds its own end in `link`."""
 
-    __slots__ = ("address", "groups", "host", "link")
+    __slots__ = ("address", "decode", "groups", "host", "link")
 
-    def __init__(self, address: str, host: bytes, link: Any = None) -> None:
+    def __init__(
+        self, address: str, host: bytes, link: Any = None, decode: Callable[[bytes], list[Command]] | None = None
+    ) -> None:
+        """`decode` takes the end of a read, keeps half a frame, and returns the requests that may be served now."""
         self.address = address  # "ip:port", for people
         self.host = host  # the same in 8 or 20 bytes, as records hold it
-        self.link = link  # whatever the driver needs to reach it
+        self.link = link  # what the driver needs to reach it
+        self.decode = decode or Decoder().feed
         self.groups: set[tuple[bool, str]] = set()  # (is a consumer group, name): what it has heart-beaten for
 
     def __repr__(self) -> str:
@@ -114,7 +119,22 @@ class ReplyFrames(msgspec.Struct, frozen=True, gc=False):
 
     peer: Peer
     frames: bytes
+    count: int  # of those that were announced by `Owe`
+    is_bulk: bool = False  # others come before the next requests of its reader
+
+
+class Owe(msgspec.Struct, frozen=True, gc=False):
+    """So many answers will be given on a connection later, to requests that were not decoded."""
+
+    peer: Peer
     count: int
+
+
+class PutOff(msgspec.Struct, frozen=True, gc=False):
+    """The rest of a read: it is read again when other connections had their turn."""
+
+    peer: Peer
+    data: bytes
 
 
 class Tell(msgspec.Struct, frozen=True, gc=False):
@@ -162,7 +182,7 @@ class Announce(msgspec.Struct, frozen=True, gc=False):
     timeout_ms: int
 
 
-Effect: TypeAlias = Reply | ReplyParts | ReplyFrames | Tell | Ask | Close | Run | Save | Announce
+Effect: TypeAlias = Reply | ReplyParts | ReplyFrames | Owe | PutOff | Tell | Ask | Close | Run | Save | Announce
 
 
 class Refused(Exception):

@@ -1,7 +1,7 @@
 """The fast lane: usual sends and pulls are served from the bytes of a read, without an object per request.
 
-    bytes of a read ─▶ Lane.serve ─▶ answers                         usual requests at the head of the read
-                            └▶ what is left ─▶ frames ─▶ Broker.step    the first unusual one, and all behind it
+    Broker.read ─▶ Lane.serve ─▶ answers                          usual requests at the head of the read
+                        └▶ what is left ─▶ frames ─▶ Broker.step     the first unusual one, and all after it
 
 The general path (`Broker.step`) serves everything and is the truth; the lane is compiled (`_lane.pyx`), and without it
 everything works as well. It takes
@@ -14,8 +14,8 @@ Whatever it can't answer with success it leaves alone: refusals, long polls, new
 nothing has changed, and the request is served as if there were no lane. A new rule for sends or pulls belongs into
 both; tests/property/test_lane.py feeds both the same bytes and compares answers, files and counters.
 
-`serve` appends and counts; the end of a read (`Broker.end_read`) makes visible what was appended and wakes who waits,
-as the end of a step does.
+`serve` appends and counts. When all reads are served, `Broker.read` dispatches what was appended and retries the long
+polls on those queues, as the end of a step does.
 """
 
 from typing import Protocol
@@ -39,9 +39,9 @@ except ImportError:
     IS_COMPILED = False
 
 ANSWERS_MAX = 64 * 1024
-"""Bytes of answers after which the rest of a read waits: who reads a backlog must not keep the others waiting.
+"""Bytes of answers after which the rest of a read is put off until other connections had their turn.
 
-Not less than what a connection takes for much (`net.connection.LANE_TURN`), or the rest would go the general way.
+So a consumer that reads a backlog does not delay the others.
 """
 
 

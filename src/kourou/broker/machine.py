@@ -20,7 +20,7 @@ Java: BrokerController.
 
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import GeneratorType
 from typing import TypeAlias, assert_never
 
@@ -40,9 +40,12 @@ from kourou.broker.events import (
     Gone,
     Large,
     Outbox,
+    Owe,
     Peer,
+    PutOff,
     Refused,
     Reply,
+    ReplyFrames,
     ReplyParts,
     Requests,
     Run,
@@ -51,7 +54,7 @@ from kourou.broker.events import (
     Turn,
 )
 from kourou.broker.groups import Groups
-from kourou.broker.lane import make_lane
+from kourou.broker.lane import ANSWERS_MAX, Lane, make_lane
 from kourou.broker.members import Members
 from kourou.broker.message_writer import MessageWriter
 from kourou.broker.offsets import Offsets
@@ -267,6 +270,64 @@ class Broker:
             ),
         }
 
+    # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def read(self, reads: Sequence[tuple[Peer, bytes]], now_ms: int) -> list[Effect]:
+        """What follows from the bytes that came on these connections.
+
+        Each read begins with a frame, and the last frame of it may not be whole. The fast lane serves what it can of
+        each read; the general path serves the other requests of all reads, in one step.
+        """
+        events: list[Event] = []
+        in_lane = False
+        for peer, data in reads:
+            left = data if self.lane is None else self._serve_in_lane(self.lane, peer, data, now_ms)
+            in_lane |= len(left) != len(data)
+            if left:
+                commands = peer.decode(left)
+                if commands:
+                    events.append(Requests(peer, commands))
+        if events or (in_lane and not self._end_reads(now_ms)):
+            return self.step(events, now_ms)
+        return self.outbox.take()
+
+    def _serve_in_lane(self, lane: Lane, peer: Peer, data: bytes, now_ms: int) -> bytes:
+        """Serve the head of a read: what is left of it for the general path."""
+        try:
+            used, answers, held, count, is_bulk = lane.serve(peer, data, now_ms)
+        except Exception as error:
+            self._failed("the fast lane", error)
+            self.outbox.put(Close(peer, "internal error"))
+            return b""
+        if answers:
+            self.outbox.put(ReplyFrames(peer, answers, 0, is_bulk))
+        if count:
+            self.outbox.put(Owe(peer, count))
+            self.writer.hold(peer, held, count, now_ms)
+        if not used:
+            return data
+        if len(answers) >= ANSWERS_MAX and used < len(data):
+            self.outbox.put(PutOff(peer, data[used:]))
+            return b""
+        return data[used:]
+
+    def _end_reads(self, now_ms: int) -> bool:
+        """The lane alone has served all reads: dispatch what it appended. False: a step is necessary."""
+        if self.lane is None or self._is_sync or not self._dispatching.is_ready(now_ms):
+            return False
+        try:
+            if not self.lane.dispatch():
+                return False
+        except Exception as error:
+            self._failed("the fast lane", error)
+            return False
+        if self.writer.touched:
+            if self.pull.polls.by_queue or self.writer.delayed:
+                self._do(self._show, now_ms)
+            else:
+                self.writer.touched.clear()
+        return True
+
     # ── Stepping ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def step(self, events: list[Event], now_ms: int) -> list[Effect]:
@@ -321,18 +382,6 @@ class Broker:
     def _hand_out_jobs(self, now_ms: int) -> None:
         for job in self.store.jobs(now_ms):
             self.outbox.put(Run(job))
-
-    def end_read(self, now_ms: int) -> list[Effect]:
-        """What follows from a read that the lane has served, or the beginning of it: the same as at a step's end."""
-        assert self.lane is not None
-        if self._is_sync or not self._dispatching.is_ready(now_ms) or not self.lane.dispatch():
-            return self.step([], now_ms)
-        if self.writer.touched:
-            if self.pull.polls.by_queue or self.writer.delayed:
-                self._show(now_ms)
-            else:
-                self.writer.touched.clear()
-        return self.outbox.take() if self.outbox.effects else []
 
     def _happen(self, event: Event, now_ms: int) -> None:
         match event:

@@ -57,9 +57,6 @@ _OPAQUE_MAX = 2**31 - 1
 TURN = 0.010
 """Seconds that the waiting requests of one connection may take before other connections have their turn."""
 
-LANE_TURN = 32 * 1024
-"""Bytes of answers from the lane after which the rest of a read waits until other connections had their turn."""
-
 GIVE_BACK_FROM = 1024 * 1024
 """Bytes of a half frame that are worth a word to the allocator when its connection is gone."""
 
@@ -80,17 +77,16 @@ class Handler(Protocol):
         """The connection is gone; nothing can be sent on it any more."""
 
 
-class Lane(Protocol):
-    """Who serves usual requests straight from the bytes of a read, before anything is decoded."""
+class Reader(Protocol):
+    """Serves the bytes of a read, for handlers that need not have every request decoded."""
 
-    def serve(self, connection: "Connection", data: bytes) -> int:
-        """Serve requests at the head of `data`, and say how many bytes that were. The rest goes to the handler.
+    def read(self, connection: "Connection", data: bytes) -> None:
+        """Serve the frames in `data`, of which the last one may not be whole.
 
-        Answers are given by `connection.reply_frames`; who will give them later says so by `connection.owe`.
+        Answers are given by `connection.reply_frames`, and those that will be given later are announced by
+        `connection.owe`. What is not served from the bytes goes to `connection.decode`, which returns the requests to
+        serve now; or to `connection.put_off`, and is read again when other connections had their turn.
         """
-
-    def served(self) -> None:
-        """The rest of the read is with the handler by now."""
 
 
 class NoRequests:
@@ -117,14 +113,14 @@ class Connection(asyncio.Protocol):
         tls: TlsSettings | None = None,
         tls_layer: TlsLayer | None = None,
         on_end: Callable[["Connection"], None] | None = None,
-        lane: Lane | None = None,
+        reader: Reader | None = None,
         background: Background | None = None,
         trusted_proxies: proxy.Networks = (),
     ) -> None:
         self._trusted_proxies = trusted_proxies
         self._loop = asyncio.get_running_loop()
         self._handler = handler
-        self._lane = lane
+        self._reader = reader
         self._background = background
         self._limits = limits
         self._budget = budget
@@ -147,7 +143,9 @@ class Connection(asyncio.Protocol):
         self._batch = min(FIRST_BATCH, limits.batch)  # how many are handed over at once, at present
         self._handing_over = False  # inside Handler.requests: replies gather and leave together
         self._turn_due = False  # the inbox goes on being handled when the others had their turn
-        self._rest = b""  # of a read: for the lane, when the others had their turn
+        self._handed = 0  # how many requests were handed over last
+        self._batch_began = 0.0  # when a batch of more than one request was handed over
+        self._rest = b""  # of a read: for the reader, when the others had their turn
         self._rest_due = False
         self._steps_back = False  # what comes next is for the background
         self._draining = False  # no more requests are taken
@@ -205,7 +203,7 @@ class Connection(asyncio.Protocol):
         self.reply_frames(data, 1)
 
     def owe(self, count: int) -> None:
-        """So many answers will be given later, to requests that the lane has served."""
+        """So many answers will be given later, to requests that the reader has served."""
         self._owed += count
 
     def reply_frames(self, data: bytes, count: int) -> None:
@@ -362,13 +360,13 @@ class Connection(asyncio.Protocol):
 
     def _read(self, data: bytes) -> None:
         """What came, out of all wrappings."""
-        if self._lane is None or self._inbox or self._draining or self._must_wait():
+        if self._reader is None or self._inbox or self._draining or self._must_wait():
             commands = self._decoder.feed(data)
             if commands:
                 self._take(commands)
             whole = bool(commands)
         else:
-            whole = self._feed_lane(self._lane, data)
+            whole = self._let_read(self._reader, data)
         if self._decoder.error is not None:
             self._end_of_sense(self._decoder.error)
         elif self._tls is not None and self._tls.closed:
@@ -379,34 +377,47 @@ class Connection(asyncio.Protocol):
             self._frame_started = None
         self._account()
 
-    def _feed_lane(self, lane: Lane, data: bytes) -> bool:
-        """The lane serves what it can, the handler gets the rest; all answers leave in one write.
-
-        Of many requests with large answers, the lane serves some now and the others later. Was anything whole?
-        """
+    def _let_read(self, reader: Reader, data: bytes) -> bool:
+        """The reader serves what came; all answers leave in one write. Was anything whole?"""
         data = self._decoder.join(data)
+        if not data:
+            return False
         self._handing_over = True
-        before = self._sent
+        self._handed = 0
         try:
-            used = lane.serve(self, data)
+            reader.read(self, data)
         except Exception:
-            log.exception("the lane failed peer=%s", self.peer)
+            log.exception("a read failed peer=%s", self.peer)
             self.abort("internal error")
             return False
         finally:
             self._handing_over = False
-        if 0 < used < len(data) and self._sent - before >= LANE_TURN:
-            self._rest = data[used:]
-            self._end_read(lane)
+        if self._handed:
+            self._fit_batch(self._handed)
+        self._flush()
+        if self._inbox:
+            self._hand_over_inbox()
+        elif self._rest:
             self._rest_later()
             self._update_reading()
             return True
-        commands = self._decoder.decode(data[used:] if used else data)
-        if commands:
-            self._take(commands)
-        if used:
-            self._end_read(lane)
-        return used > 0 or bool(commands)
+        return self._decoder.buffered < len(data)
+
+    def decode(self, data: bytes) -> list[Command]:
+        """The requests in what the reader does not serve from the bytes, if it may serve them now.
+
+        Answers go to whoever awaits them, and half a frame is kept. More requests than a batch has wait in the inbox.
+        """
+        requests = self._requests_in(self._decoder.decode(data))
+        if len(requests) > self._batch:
+            self._put_in_inbox(requests)
+            return []
+        self._begin_batch(requests)
+        return requests
+
+    def put_off(self, data: bytes) -> None:
+        """This rest of a read is read when other connections had their turn."""
+        self._rest = data
 
     def _rest_later(self) -> None:
         if self._rest and not self._rest_due and not self._must_wait():
@@ -432,17 +443,6 @@ class Connection(asyncio.Protocol):
         self._update_reading()
         if self._ended:
             self._close_if_done()
-
-    def _end_read(self, lane: Lane) -> None:
-        self._handing_over = True
-        try:
-            lane.served()
-        except Exception:
-            log.exception("the lane failed peer=%s", self.peer)
-            self.abort("internal error")
-        finally:
-            self._handing_over = False
-        self._flush()
 
     def _note_progress(self, *, whole: bool) -> None:
         """Since when something of the peer's is begun and not ended: a frame, a preamble, a handshake."""
@@ -496,6 +496,18 @@ class Connection(asyncio.Protocol):
 
     def _take(self, commands: list[Command]) -> None:
         """Answers to whoever awaits them; requests to the handler, or into the inbox while that has to wait."""
+        requests = self._requests_in(commands)
+        if not requests:
+            return
+        if self._inbox or self._must_wait() or len(requests) > self._batch:
+            self._put_in_inbox(requests)
+            self._hand_over_inbox()
+        else:
+            self._hand_over(requests)
+            self._flush()
+
+    def _requests_in(self, commands: list[Command]) -> list[Command]:
+        """The requests among these commands. Answers go to whoever awaits them."""
         requests: list[Command] = []
         for command in commands:
             if command.flag & _RESPONSE:
@@ -504,15 +516,11 @@ class Connection(asyncio.Protocol):
                     future.set_result(command)
             else:
                 requests.append(command)
-        if not requests:
-            return
-        if self._inbox or self._must_wait() or len(requests) > self._batch:
-            self._inbox.extend(requests)
-            self._inbox_size += sum(len(command.body) + _COMMAND_SIZE for command in requests)
-            self._hand_over_inbox()
-        else:
-            self._hand_over(requests)
-            self._flush()
+        return requests
+
+    def _put_in_inbox(self, requests: list[Command]) -> None:
+        self._inbox.extend(requests)
+        self._inbox_size += sum(len(command.body) + _COMMAND_SIZE for command in requests)
 
     def _must_wait(self) -> bool:
         return self._writing_paused and self._is_server
@@ -543,11 +551,8 @@ class Connection(asyncio.Protocol):
         self._account()
 
     def _hand_over(self, batch: list[Command]) -> None:
-        for command in batch:
-            if not command.flag & _ONE_WAY:
-                self._owed += 1
+        self._begin_batch(batch)
         self._handing_over = True
-        began = self._loop.time() if len(batch) > 1 else None  # one alone can't be made fewer
         try:
             self._handler.requests(self, batch)
         except Exception:
@@ -555,9 +560,22 @@ class Connection(asyncio.Protocol):
             self.abort("internal error")
         finally:
             self._handing_over = False
-        if self._writing_paused or self._steps_back or (began is not None and self._loop.time() - began > TURN):
-            self._batch = max(len(batch) // 2, 1)
-        elif len(batch) == self._batch:
+        self._fit_batch(len(batch))
+
+    def _begin_batch(self, batch: list[Command]) -> None:
+        self._handed = len(batch)
+        if len(batch) > 1:  # a single request can't be made fewer
+            self._batch_began = self._loop.time()
+        for command in batch:
+            if not command.flag & _ONE_WAY:
+                self._owed += 1
+
+    def _fit_batch(self, count: int) -> None:
+        """After a batch of so many requests: the next one is larger, or smaller if this one took long."""
+        took_long = count > 1 and self._loop.time() - self._batch_began > TURN
+        if self._writing_paused or self._steps_back or took_long:
+            self._batch = max(count // 2, 1)
+        elif count == self._batch:
             self._batch = min(self._batch * 2, self._limits.batch)
 
     def eof_received(self) -> bool:

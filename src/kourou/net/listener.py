@@ -5,7 +5,7 @@ import logging
 import resource
 
 from kourou.net.background import Background
-from kourou.net.connection import Connection, Handler, Lane
+from kourou.net.connection import Connection, Handler, Reader
 from kourou.net.limits import Budget, Limits
 from kourou.net.proxy import Networks
 from kourou.net.tls import TlsSettings
@@ -35,7 +35,7 @@ class Listener:
         """`background`: of those who read in bulk, if some do. `trusted_proxies` may say for whom they speak."""
         self._handler = handler
         self._trusted_proxies = trusted_proxies
-        self.lane: Lane | None = None  # of connections that are accepted from now on
+        self.reader: Reader | None = None  # of connections that are accepted from now on
         self._background = background
         self._limits = limits or Limits()
         self._tls = tls or TlsSettings()
@@ -81,7 +81,7 @@ class Listener:
             self._budget,
             tls=self._tls,
             on_end=self.connections.discard,
-            lane=self.lane,
+            reader=self.reader,
             background=self._background,
             trusted_proxies=self._trusted_proxies,
         )

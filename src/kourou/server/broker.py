@@ -31,7 +31,9 @@ from kourou.broker.events import (
     Effect,
     Event,
     Gone,
+    Owe,
     Peer,
+    PutOff,
     Reply,
     ReplyFrames,
     ReplyParts,
@@ -43,7 +45,6 @@ from kourou.broker.events import (
     Tick,
     Turn,
 )
-from kourou.broker.lane import IS_COMPILED
 from kourou.broker.machine import Broker
 from kourou.broker.missing import without_effect
 from kourou.broker.properties import Configuration
@@ -123,10 +124,7 @@ class BrokerProcess:
             for _ in range(2)
         )
         self._fast_listener = fast if fast_port is not None else None
-        if IS_COMPILED:
-            for listener in (self._listener, self._fast_listener):
-                if listener is not None:
-                    listener.lane = self
+        self._listener.reader = fast.reader = self
         by_lookup = configuration.process.name_servers_by_lookup
         self._name_servers = NameServers(name_servers, name_server_tls, by_lookup=by_lookup)
         self._peers: dict[Connection, Peer] = {}
@@ -139,7 +137,6 @@ class BrokerProcess:
         self._metrics: MetricsServer | None = None
         self._stepping = False
         self._clock = SteadyClock()
-        self._read_ms = 0  # when the read came that the lane has served last
         self._events: list[Event] = []  # that came while a step was under way
         self._stopping = False
         self._turn_due = False  # long work goes on in the loop's next round
@@ -300,51 +297,39 @@ class BrokerProcess:
 
     # ── Events ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def requests(self, connection: Connection, commands: list[Command]) -> None:
-        peer = self._peers.get(connection)
-        if peer is None:
-            peer = self._peers[connection] = Peer(connection.peer, _host_of(connection.peer), connection)
+    def read(self, connection: Connection, data: bytes) -> None:
+        """Bytes came on a connection."""
         if self._machine is None:
-            for command in commands:
-                if not command.is_one_way:
-                    connection.reply(command.answer(ResponseCode.SYSTEM_BUSY, "the broker is starting: try again"))
+            self.requests(connection, connection.decode(data))
             return
-        self._step([Requests(peer, commands)])
-
-    def serve(self, connection: Connection, data: bytes) -> int:
-        """The head of a read, by the fast lane: how much of it was served."""
-        machine = self._machine
-        if machine is None or machine.lane is None:
-            return 0
-        peer = self._peers.get(connection)
-        if peer is None:
-            return 0  # who is new comes the other way first
-        now = self._read_ms = self._now()
-        used, answers, held, count, is_bulk = machine.lane.serve(peer, data, now)
-        if answers:
-            connection.reply_frames(answers, 0)
-        if count:
-            connection.owe(count)
-            machine.writer.hold(peer, held, count, now)
-        if is_bulk:
-            connection.step_back()
-        return used
-
-    def served(self) -> None:
-        """The end of a read that began in the lane."""
+        peer = self._peers.get(connection) or self._meet(connection)
         try:
-            effects = self.machine.end_read(self._read_ms)
+            effects = self._machine.read(((peer, data),), self._now())
         except Exception as error:
-            self._fault("the end of a read", error)
-            effects = []
+            self._fault("a read", error)
+            connection.abort("internal error")
+            return
         if effects:
             self._stepping = True
             try:
                 self._perform(effects)
             finally:
                 self._stepping = False
-            if self._events:
-                self._step([])
+        self._end_of_step()
+
+    def _meet(self, connection: Connection) -> Peer:
+        peer = Peer(connection.peer, _host_of(connection.peer), connection, connection.decode)
+        self._peers[connection] = peer
+        return peer
+
+    def requests(self, connection: Connection, commands: list[Command]) -> None:
+        """Requests that had to wait until others were served."""
+        if self._machine is None:
+            for command in commands:
+                if not command.is_one_way:
+                    connection.reply(command.answer(ResponseCode.SYSTEM_BUSY, "the broker is starting: try again"))
+            return
+        self._step([Requests(self._peers.get(connection) or self._meet(connection), commands)])
 
     def closed(self, connection: Connection) -> None:
         peer = self._peers.pop(connection, None)
@@ -389,18 +374,22 @@ class BrokerProcess:
     def _step(self, events: list[Event]) -> None:
         """A step's effects may cause events at once (a reply may close a connection): these wait for the next step."""
         self._events += events
-        if self._stepping:
-            return
-        self._stepping = True
-        try:
-            while self._events:
-                events, self._events = self._events, []
-                try:
-                    self._perform(self.machine.step(events, self._now()))
-                except Exception as error:
-                    self._fault("a step", error)
-        finally:
-            self._stepping = False
+        if not self._stepping:
+            self._end_of_step()
+
+    def _end_of_step(self) -> None:
+        """Take all events that have gathered, and see to long work."""
+        if self._events:
+            self._stepping = True
+            try:
+                while self._events:
+                    events, self._events = self._events, []
+                    try:
+                        self._perform(self.machine.step(events, self._now()))
+                    except Exception as error:
+                        self._fault("a step", error)
+            finally:
+                self._stepping = False
         if self.machine.is_busy and not self._turn_due:
             self._turn_due = True
             asyncio.get_running_loop().call_soon(self._take_turn)
@@ -422,7 +411,9 @@ class BrokerProcess:
         for effect in effects:
             try:
                 kind = type(effect)
-                if kind is Reply:
+                if kind is ReplyFrames:
+                    _reply_frames(effect)  # type: ignore[arg-type]
+                elif kind is Reply:
                     effect.peer.link.reply(effect.command)  # type: ignore[union-attr]
                 elif kind is ReplyParts:
                     _reply_parts(effect)  # type: ignore[arg-type]
@@ -437,8 +428,12 @@ class BrokerProcess:
                 peer.link.reply(command)
             case ReplyParts():
                 _reply_parts(effect)
-            case ReplyFrames(peer, frames, count):
-                peer.link.reply_frames(frames, count)
+            case ReplyFrames():
+                _reply_frames(effect)
+            case Owe(peer, count):
+                peer.link.owe(count)
+            case PutOff(peer, data):
+                peer.link.put_off(data)
             case Tell(peer, command):
                 peer.link.send_now(command)
             case Close(peer, reason):
@@ -496,6 +491,13 @@ class BrokerProcess:
         else:
             self._registered.set()
             self._step([Announced(link.address, answer, None, code)])
+
+
+def _reply_frames(effect: ReplyFrames) -> None:
+    connection: Connection = effect.peer.link
+    connection.reply_frames(effect.frames, effect.count)
+    if effect.is_bulk:
+        connection.step_back()
 
 
 def _reply_parts(effect: ReplyParts) -> None:

@@ -80,7 +80,7 @@ class NameServerProcess:
         self._machine = NameServer(
             settings, _read_kv(self._paths[Kept.KV_CONFIG]), _now_ms(), other_properties, time.perf_counter_ns
         )
-        self._listener.lane = RouteLane(self._machine)
+        self._listener.reader = RouteLane(self._machine, self)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="kourou-namesrv-writer")
         self._timer: asyncio.TimerHandle | None = None
         self._saves: set[asyncio.Task[None]] = set()

@@ -14,7 +14,7 @@ answers are the same to the byte; tests/unit/server/test_route_lane.py compares 
 import struct
 
 from kourou.nameserver.machine import NameServer
-from kourou.net.connection import Connection
+from kourou.net.connection import Connection, Handler
 from kourou.protocol import command as _command
 from kourou.protocol.codes import CommandFlag
 from kourou.protocol.command import Command
@@ -36,11 +36,20 @@ _HEAD_SIZE = len(_BEFORE) + len(_AFTER)
 class RouteLane:
     """Serves route queries at the head of a read."""
 
-    def __init__(self, machine: NameServer) -> None:
+    def __init__(self, machine: NameServer, handler: Handler) -> None:
         self._machine = machine
+        self._handler = handler
         self._known: dict[bytes, tuple[str, bool]] = {}  # a frame's header without its number: topic, standard JSON?
 
-    def serve(self, connection: Connection, data: bytes) -> int:
+    def read(self, connection: Connection, data: bytes) -> None:
+        """Serve the queries at the head of a read; the handler gets the other requests."""
+        used = self._serve(connection, data)
+        if used < len(data):
+            commands = connection.decode(data[used:])
+            if commands:
+                self._handler.requests(connection, commands)
+
+    def _serve(self, connection: Connection, data: bytes) -> int:
         machine = self._machine
         if machine.is_busy or machine.settings.need_wait_for_service:
             return 0
@@ -70,9 +79,6 @@ class RouteLane:
         if answers:
             connection.reply_frames(b"".join(answers), 0)
         return at
-
-    def served(self) -> None:
-        """Nothing is left to do."""
 
     def _learn(self, data: bytes, at: int, stop: int, before: bytes, opaque: bytes, after: bytes) -> None:
         """Remember what a frame asks for, if that is a route and nothing unusual."""

@@ -3,6 +3,7 @@
     world = SimulatedBroker()
     client = world.connect()
     answer = client.ask(Command(…))          a request, and what the broker answers at once
+    client.write(data)                       bytes, however they are cut
     world.pass_time(10_000)                  ten seconds, with all ticks that a driver would give
     world = world.crash()                    power cut: the next broker on what is left of the disk
 
@@ -27,11 +28,12 @@ from kourou.broker.events import (
     Effect,
     Event,
     Gone,
+    Owe,
     Peer,
+    PutOff,
     Reply,
     ReplyFrames,
     ReplyParts,
-    Requests,
     Run,
     Save,
     Saved,
@@ -42,6 +44,7 @@ from kourou.broker.events import (
 from kourou.broker.machine import Broker
 from kourou.broker.properties import Configuration, ProcessSettings
 from kourou.broker.settings import BrokerSettings
+from kourou.protocol import frame
 from kourou.protocol.command import Command
 from kourou.protocol.frame import Decoder
 from kourou.protocol.hosts import encode_host
@@ -70,7 +73,8 @@ class SimulatedClient:
 
     def __init__(self, world: "SimulatedBroker", address: str) -> None:
         self._world = world
-        self.peer = Peer(address, encode_host(address), self)
+        self.decoder = Decoder()  # of the broker's end
+        self.peer = Peer(address, encode_host(address), self, self.decoder.decode)
         self.answers: dict[int, Command] = {}  # by opaque
         self.told: list[Command] = []  # one-way commands of the broker
         self.asked: list[Ask] = []  # its requests, which `answer` answers
@@ -83,8 +87,12 @@ class SimulatedClient:
         for command in commands:
             self._opaque += 1
             numbered.append(msgspec.structs.replace(command, opaque=self._opaque))
-        self._world.step(Requests(self.peer, numbered))
+        self.write(b"".join(map(frame.encode, numbered)))
         return [command.opaque for command in numbered]
+
+    def write(self, data: bytes) -> None:
+        """Send bytes in one read."""
+        self._world.read((self, data))
 
     def ask(self, command: Command) -> Command:
         """Send a request that is answered at once."""
@@ -118,9 +126,11 @@ class SimulatedBroker:
         lazy: bool = False,
         chance: Random | None = None,
         clock_ns: Callable[[], int] = lambda: 0,
+        lane: bool = True,
     ) -> None:
         """`now_ms` is the steady time; the time of day is `skew_ms` ahead of it.
 
+        `lane`: usual requests take the fast lane, where it is compiled.
         `clock_ns` measures slices of long work: a clock that stands still does all work at once.
         """
         self.disk = disk or SimulatedDisk(Random(1))
@@ -133,6 +143,7 @@ class SimulatedBroker:
         self.clients: list[SimulatedClient] = []
         self.undone: deque[Run | Save] = deque()
         self.announced: list[Command] = []
+        self._put_off: list[tuple[Peer, bytes]] = []
         self._ids = 0
         self._ports = 40_000
         store_host = encode_host(self.settings.address)
@@ -149,6 +160,9 @@ class SimulatedBroker:
             chance=self.chance,
             clock_ns=clock_ns,
         )
+        self.lane = lane
+        if not lane:
+            self.machine.lane = None
         self.step(Tick())
 
     def _unique_id(self, now_ms: int) -> str:
@@ -166,6 +180,17 @@ class SimulatedBroker:
     def step(self, *events: Event) -> None:
         """Something happens now."""
         self._step(*events)
+        if not self.lazy:
+            self.work()
+
+    def read(self, *reads: tuple[SimulatedClient, bytes]) -> None:
+        """These bytes came on these connections, in one turn of the loop."""
+        joined = [(client.peer, client.decoder.join(data)) for client, data in reads]
+        while whole := [(peer, data) for peer, data in joined if data]:
+            self.store.clock.skew_ms = self.skew_ms
+            self._perform(self.machine.read(whole, self.now_ms))
+            assert not self.machine.faults, "a part of a step failed; the log says why"
+            joined, self._put_off = self._put_off, []
         if not self.lazy:
             self.work()
 
@@ -226,6 +251,10 @@ class SimulatedBroker:
                     peer.link.answers[command.opaque] = msgspec.structs.replace(command, body=body)
                 case ReplyFrames(peer, frames):
                     peer.link.answers.update((answer.opaque, answer) for answer in Decoder().feed(frames))
+                case PutOff(peer, data):
+                    self._put_off.append((peer, data))
+                case Owe():
+                    pass  # no answer is lost, for no connection ends by itself
                 case Tell(peer, command):
                     peer.link.told.append(command)
                 case Ask(peer):
@@ -271,6 +300,7 @@ class SimulatedBroker:
             skew_ms=self.skew_ms,
             lazy=self.lazy,
             chance=self.chance,
+            lane=self.lane,
         )
 
 

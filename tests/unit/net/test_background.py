@@ -151,24 +151,22 @@ def test_a_turn_that_fails_is_not_the_end(loop: Loop) -> None:
 class BulkyLane:
     """As the handler, one request at a time."""
 
-    def serve(self, connection: Connection, data: bytes) -> int:
+    def read(self, connection: Connection, data: bytes) -> None:
         if len(data) < 4 or (stop := 4 + int.from_bytes(data[:4])) > len(data):
-            return 0
+            connection.decode(data)
+            return
         (command,) = frame.Decoder().feed(data[:stop])
         connection.reply_frames(frame.encode(command.answer(body=command.body)), 0)
         if command.code == BULK:
             connection.step_back()
-        return stop
-
-    def served(self) -> None:
-        pass
+        connection.put_off(data[stop:])
 
 
 @pytest.fixture(params=["handler", "lane"])
 async def listener(listen: Listen, request: pytest.FixtureRequest) -> Listener:
     listener = await listen(Bulky(), background=Background(lambda: 0.25))
     if request.param == "lane":
-        listener.lane = BulkyLane()
+        listener.reader = BulkyLane()
     return listener
 
 

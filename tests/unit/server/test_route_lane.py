@@ -143,7 +143,7 @@ async def test_odd_numbers_go_the_usual_way(server: NameServerProcess, asker: Co
     other.writer.write_eof()
     async with asyncio.timeout(5):
         answer = await other.reader.read()
-    server.listener.lane = None
+    server.listener.reader = None
     same = await asker()
     same.writer.write(frame)
     same.writer.write_eof()

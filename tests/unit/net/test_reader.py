@@ -1,12 +1,11 @@
-"""A lane before the handler: it serves the head of a read, the rest is decoded as ever, and all of it in order."""
+"""A reader before the handler: it serves the head of a read, the rest is decoded as ever, and all of it in order."""
 
 import asyncio
 import logging
 
 import pytest
 
-from kourou.broker.lane import ANSWERS_MAX
-from kourou.net.connection import LANE_TURN, Connection
+from kourou.net.connection import Connection
 from kourou.net.listener import Listener
 from kourou.protocol import frame
 from kourou.protocol.command import Command
@@ -17,16 +16,27 @@ from .peers import CountingTransport, Echo, eventually, only_connection
 FAST, LATER, BROKEN, LARGE = 7, 8, 9, 10
 """Request codes of requests that the lane takes, that it answers later, at which it fails, and with large answers."""
 
+LARGE_SIZE = 32 * 1024
+
 
 class Lane:
     """Serves frames with these codes, and leaves everything from the first other one on."""
 
     def __init__(self) -> None:
-        self.reads = 0  # that ended in it
+        self._others = Echo()
+        self.reads = 0  # of which it has served something
         self.served_codes: list[int] = []
         self.later: list[tuple[Connection, bytes]] = []
 
-    def serve(self, connection: Connection, data: bytes) -> int:
+    def read(self, connection: Connection, data: bytes) -> None:
+        used = self._serve(connection, data)
+        self.reads += used > 0
+        if used and self.served_codes[-1] == LARGE:
+            connection.put_off(data[used:])
+        elif commands := connection.decode(data[used:]):
+            self._others.requests(connection, commands)
+
+    def _serve(self, connection: Connection, data: bytes) -> int:
         at = 0
         while len(data) - at >= 4 and (stop := at + 4 + int.from_bytes(data[at : at + 4])) <= len(data):
             (command,) = frame.Decoder().feed(data[at:stop])
@@ -36,7 +46,7 @@ class Lane:
                 break
             self.served_codes.append(command.code)
             if command.code == LARGE:  # one at a time
-                connection.reply_frames(frame.encode(command.answer(body=bytes(LANE_TURN))), 0)
+                connection.reply_frames(frame.encode(command.answer(body=bytes(LARGE_SIZE))), 0)
                 return stop
             answer = frame.encode(command.answer(body=b"fast"))
             if command.code == LATER:
@@ -47,15 +57,12 @@ class Lane:
             at = stop
         return at
 
-    def served(self) -> None:
-        self.reads += 1
-
 
 @pytest.fixture
 async def lane(listen: Listen) -> tuple[Lane, Listener]:
     listener = await listen(Echo())
-    listener.lane = Lane()
-    return listener.lane, listener
+    listener.reader = lane = Lane()
+    return lane, listener
 
 
 async def test_the_head_of_a_read_and_the_rest(lane: tuple[Lane, Listener], knock: Knock) -> None:
@@ -123,10 +130,6 @@ async def test_a_fault_of_the_lane_ends_that_connection_alone(
     caplog.clear()
 
 
-def test_the_broker_stops_where_a_connection_puts_off() -> None:
-    assert ANSWERS_MAX >= LANE_TURN
-
-
 # ── Large answers ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -140,7 +143,7 @@ async def test_who_asks_for_much_does_not_keep_others_waiting(
     assert lane[0].served_codes.count(LARGE) < 50
     answers = await greedy.commands(50)
     assert [answer.opaque for answer in answers] == list(range(50))
-    assert all(len(answer.body) == LANE_TURN for answer in answers)
+    assert all(len(answer.body) == LARGE_SIZE for answer in answers)
 
 
 async def test_what_was_put_off_goes_to_whom_it_belongs(lane: tuple[Lane, Listener], knock: Knock) -> None:
