@@ -189,7 +189,7 @@ async def test_a_refusal_that_will_not_change_is_not_tried_again(own: Embedded) 
 
 async def test_the_address_of_a_broker_instead_of_a_name_servers(own: Embedded) -> None:
     async with connect(own.address, settings=PATIENT) as mq:
-        with pytest.raises(NotANameServerError, match=f"{own.address} is no name server"):
+        with pytest.raises(NotANameServerError, match=f"{own.address} is not a name server"):
             await mq.send("topic", b"x")
         with pytest.raises(NotANameServerError, match="10911"):
             await mq.admin.brokers.cluster()

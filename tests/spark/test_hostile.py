@@ -104,7 +104,7 @@ def test_an_offset_that_goes_backwards_ends_the_reading(serve: Callable[[React],
 
 def test_a_broker_in_the_place_of_a_name_server(serve: Callable[[React], str]) -> None:
     address = serve(lambda command: command.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "not supported"))
-    with pytest.raises(OptionError, match=f"option namesrv: {address} is no name server"):
+    with pytest.raises(OptionError, match=f"option namesrv: {address} is not a name server"):
         Cluster((address,), Access(timeout=10.0)).route("orders")
 
 

@@ -1,4 +1,4 @@
-"""RocketMQ for asyncio programs: producers, consumers, transactions, administration. For Apache's brokers and ours.
+"""An asyncio client for RocketMQ: producers, consumers, transactions, administration. For Apache's brokers and ours.
 
     async with connect("127.0.0.1:9876") as mq:
         await mq.send("orders", b"...", tag="paid")
@@ -6,7 +6,7 @@
             async with message.process():
                 ...
 
-From the bottom, each module knowing only those before it:
+The modules from the bottom up; each imports only those above it in this list:
 
     errors events naming signing identity settings               names and values
     link pool                                                    connections

@@ -1,4 +1,4 @@
-"""One queue that a consumer has: what is held of it, and whether it may be pulled and consumed."""
+"""One queue that is assigned to a consumer: its unsettled messages, and whether it may be pulled and consumed."""
 
 import asyncio
 from collections import deque
@@ -11,7 +11,7 @@ from kourou.protocol.codes import MASTER_ID
 from kourou.protocol.message import MessageQueue
 
 LOCK_VALID_S = 30.0
-"""How long a lock counts here. Brokers keep one for 60 seconds, so ours is over before another client's begins."""
+"""How long a lock is valid here. Brokers keep it for 60 seconds, so it ends here before another client can get it."""
 
 
 class AssignedQueue:
@@ -22,19 +22,19 @@ class AssignedQueue:
         self.unsettled = Unsettled()
         self.next_offset = -1  # where the next pull begins; -1 until known
         self.broker_id = MASTER_ID  # which member of the broker group to pull from
-        self.dropped = False  # not ours any more: nothing of it counts
+        self.dropped = False  # no longer assigned to us: its messages and offsets have no effect
         self.paused = False  # by the user
         self.puller: asyncio.Task[None] | None = None
         self.in_hand: dict[int, Delivery] = {}  # messages handed out and not settled, by offset
 
         # Orderly consumption: messages wait here until those before them are done.
         self.waiting: deque[Delivery] = deque()
-        self.offered = 0  # handed over to be taken, and not done
+        self.offered = 0  # offered to be taken, and not settled
         self.again: list[Delivery] = []  # failed, to be offered again
-        self.resting: asyncio.TimerHandle | None = None  # until it is
+        self.resting: asyncio.TimerHandle | None = None  # the timer after which they are
         self.locked_at = -LOCK_VALID_S  # when the broker last gave us the lock
 
-        # For whoever asks how we are.
+        # For `running_info`.
         self.last_pull = 0.0
         self.last_consume = 0.0
 
@@ -44,7 +44,7 @@ class AssignedQueue:
         return now - self.locked_at < LOCK_VALID_S
 
     async def wait_changed(self, timeout: float) -> None:
-        """Wait until messages were settled, or something else changed; at most this long."""
+        """Wait until messages are settled, or another change; at most `timeout` seconds."""
         if self._room is None or self._room.done():
             self._room = asyncio.get_running_loop().create_future()
         await asyncio.wait([self._room], timeout=timeout)
@@ -54,7 +54,7 @@ class AssignedQueue:
             self._room.set_result(None)
 
     def drop(self) -> None:
-        """The queue is given up: what is under way of it has no effect any more."""
+        """Gives the queue up: work that is still under way for it has no effect."""
         self.dropped = True
         if self.resting is not None:
             self.resting.cancel()
@@ -67,5 +67,5 @@ class AssignedQueue:
 
 
 def visible(queues: Iterable[MessageQueue]) -> list[MessageQueue]:
-    """Those that users are told of, sorted: without the queues of retry topics."""
+    """The queues that users see, sorted: all but those of retry topics."""
     return sorted(queue for queue in queues if not queue.topic.startswith(naming.RETRY_PREFIX))

@@ -1,7 +1,8 @@
 """How the queues of a topic are shared among the consumers of a group.
 
-Every consumer computes the share of all, with the same input, and takes its own. So a strategy is a pure function, and
-all consumers of a group must use the same one. Both lists come sorted. A consumer that is not in the list gets nothing.
+Every consumer computes the shares of all consumers from the same input and takes its own. So a strategy is a pure
+function, and all consumers of a group must use the same one. Both lists come sorted. A consumer that is not in the list
+gets nothing.
 
     allocate(client_id, queues, client_ids) -> the queues of client_id
 
@@ -21,7 +22,7 @@ T = TypeVar("T")
 
 
 class Strategy(Protocol):
-    """A way of sharing."""
+    """A strategy for sharing queues."""
 
     @property
     def name(self) -> str: ...
@@ -58,7 +59,7 @@ class AveragelyByCircle:
 
 @dataclass(frozen=True)
 class Configured:
-    """Always the queues that were given, whoever else is there."""
+    """Always the given queues, whatever other consumers there are."""
 
     queues: tuple[MessageQueue, ...]
     name: str = field(default="CONFIG", init=False)
@@ -74,7 +75,7 @@ class Configured:
 
 @dataclass(frozen=True)
 class ByMachineRoom:
-    """Only queues of brokers in certain rooms, which their names tell: `room@broker`."""
+    """Only queues of brokers in certain machine rooms, which broker names contain: `room@broker`."""
 
     rooms: Collection[str]
     name: str = field(default="MACHINE_ROOM", init=False)
@@ -100,7 +101,7 @@ class ByMachineRoom:
 
 @dataclass(frozen=True)
 class NearbyRoom:
-    """Each room's queues to the consumers in it, by another strategy; those of rooms without consumers to all."""
+    """Shares a room's queues among its consumers, by another strategy; queues of a room without consumers go to all."""
 
     room_of_queue: Callable[[MessageQueue], str]
     room_of_client: Callable[[str], str]
@@ -128,14 +129,14 @@ def _grouped(items: Sequence[T], room_of: Callable[[T], str]) -> dict[str, list[
     for item in items:
         room = room_of(item)
         if not room:
-            raise ValueError(f"no room is known for {item}")
+            raise ValueError(f"the machine room of {item} is not known")
         groups.setdefault(room, []).append(item)
     return groups
 
 
 @dataclass(frozen=True)
 class ConsistentHash:
-    """By place on a ring of hashes: few queues move when a consumer comes or goes."""
+    """By position on a ring of hashes: few queues move when a consumer joins or leaves."""
 
     virtual_nodes: int = 10
     name: str = field(default="CONSISTENT_HASH", init=False)

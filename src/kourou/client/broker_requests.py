@@ -1,7 +1,7 @@
-"""What brokers and admins ask a consumer: how it is, how far it is, to go elsewhere, to try one message.
+"""Requests that brokers send to consumers, often on behalf of an admin: state, progress, reset, consume one message.
 
-    220  go on from these offsets            221  how far are you
-    307  how are you                         309  consume this message now, and say what came of it
+    220  continue at these offsets           221  report your offsets
+    307  report your state                   309  consume this message now, and report the result
 
 Java: ClientRemotingProcessor.
 """
@@ -38,11 +38,11 @@ from kourou.protocol.message import MessageQueue
 from kourou.protocol.record import decode_record
 
 DIRECT_TIMEOUT_S: Final = 9.0
-"""Brokers wait ten seconds for what becomes of a message."""
+"""Brokers wait ten seconds for the result of request 309."""
 
 
 class BrokerRequests:
-    """Answers for the consumers of a session."""
+    """Answers these requests for the consumers of a session."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -98,7 +98,7 @@ class BrokerRequests:
 
 
 class _Trial:
-    """Settles a message that an admin wants to see consumed: it belongs to no queue."""
+    """Settles a message that an admin wants to have consumed. It comes from no queue."""
 
     def __init__(self) -> None:
         self._outcome: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -121,7 +121,7 @@ class _Trial:
             async with asyncio.timeout(DIRECT_TIMEOUT_S):
                 outcome = await self._outcome
         except TimeoutError:
-            outcome, remark = "CR_THROW_EXCEPTION", f"not consumed in {DIRECT_TIMEOUT_S:g} s"
+            outcome, remark = "CR_THROW_EXCEPTION", f"not consumed within {DIRECT_TIMEOUT_S:g} s"
         spent = round((time.monotonic() - self._begun) * 1000)
         return ConsumeMessageDirectlyResult(
             order=is_orderly, consume_result=outcome, remark=remark, spent_time_mills=spent
@@ -129,7 +129,7 @@ class _Trial:
 
 
 def running_info(consumer: Consumer, *, with_stacks: bool = False) -> ConsumerRunningInfo:
-    """A consumer from inside, in Java's terms."""
+    """The internal state of a consumer, in Java's terms."""
     properties = {
         "PROP_NAMESERVER_ADDR": str(consumer.session.name_servers),
         "PROP_CONSUME_TYPE": consumer.kind,
@@ -181,7 +181,7 @@ def _status_of(consumer: Consumer, topic: str) -> ConsumeStatus:
 
 
 def _stacks() -> str:
-    """What all threads are doing."""
+    """The stack traces of all threads."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     frames = sys._current_frames().items()
     return "\n".join(f"{names.get(ident, ident)}\n{''.join(traceback.format_stack(frame))}" for ident, frame in frames)

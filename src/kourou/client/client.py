@@ -1,4 +1,4 @@
-"""The client that users see: one object for sending, consuming and administration.
+"""The client: one object for sending, consuming and administration.
 
 async with connect("127.0.0.1:9876") as mq:
     await mq.send("orders", b"...", tag="paid")
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from kourou.client.admin import Admin
 
 Topics = str | Sequence[str] | Mapping[str, str | None]
-"""A topic, several, or several with the tags that are wanted of each."""
+"""A topic, several topics, or topics with the tags to consume of each."""
 
 T = TypeVar("T")
 ConsumerT = TypeVar("ConsumerT", bound=Consumer)
@@ -71,16 +71,16 @@ def connect(
     on_connection: ConnectionCallback | None = None,
     settings: ClientSettings | None = None,
 ) -> "Client":
-    """A client of the brokers that these name servers know: `host:port`, several separated by semicolons.
+    """A client for the cluster of these name servers: `host:port`, several separated by semicolons.
 
-    Without addresses, those in the environment variable NAMESRV_ADDR. `tls=True` encrypts and does not verify, as
-    Apache's default does; for more, give TlsSettings. `max_body` bounds what a received body becomes when it is
-    decompressed (16 MiB). `on_connection` is called with `Connected` and `Disconnected`. Nothing is connected before
+    Without addresses it uses those in the environment variable NAMESRV_ADDR. `tls=True` encrypts without verification,
+    as Apache's clients do by default; TlsSettings can say more. `max_body` limits the size of a received body after it
+    is decompressed (16 MiB). `on_connection` is called with `Connected` and `Disconnected`. Nothing is connected before
     `async with`, or the first use.
     """
     base = settings or ClientSettings()
     if (access_key is None) != (secret_key is None):
-        raise ValueError("an access key and a secret key come together")
+        raise ValueError("access_key and secret_key must be given together")
     account = None if access_key is None or secret_key is None else Credentials(access_key, secret_key, security_token)
     encryption = (TlsSettings(TlsMode.ENFORCING) if tls else None) if isinstance(tls, bool) else tls
     given: dict[str, Any] = {
@@ -100,13 +100,13 @@ def connect(
 
 
 class Client:
-    """Made by `connect`. Use it with `async with`; everything that was made from it is closed with it."""
+    """Made by `connect`. Use it in `async with`, which also closes all producers and consumers of the client."""
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
         self._session: Session | None = None
         self._producers: dict[str, Producer] = {}
-        self._consumers: dict[Consumer, Consumer | Listening] = {}  # that are not closed, and what closes them
+        self._consumers: dict[Consumer, Consumer | Listening] = {}  # open consumers -> what closes each
         self._requests: Requests | None = None
         self._transactions: Transactions | None = None
         self._tracer: Tracer | None = None
@@ -115,7 +115,7 @@ class Client:
 
     @property
     def session(self) -> Session:
-        """The connections and routes of this client; they begin with the first use, inside of a running loop."""
+        """The connections and routes of this client, started at the first use, inside a running event loop."""
         session = self._session
         if session is None:
             session = self._session = Session(self._settings)
@@ -131,9 +131,9 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Consumers finish and leave their groups, sends under way are waited for, connections are closed.
+        """Lets consumers finish and leave their groups, waits for sends under way, and closes the connections.
 
-        Goes on to its end even if the caller is cancelled meanwhile.
+        Runs to its end even if the caller is cancelled meanwhile.
         """
         if self._closing is None:
             self._closing = asyncio.create_task(self._close())
@@ -162,7 +162,7 @@ class Client:
     # ── Sending ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def producer(self, group: str | None = None, settings: ProducerSettings | None = None) -> Producer:
-        """The producer of a group, with settings of its own if they are given at its first use."""
+        """The producer of a group. Its settings can be given at the first call for the group only."""
         name = group or self._settings.producer_group
         found = self._producers.get(name)
         if found is None:
@@ -171,7 +171,9 @@ class Client:
             if found.settings.trace:
                 self.tracer.watch(found)
         elif settings is not None and settings != found.settings:
-            raise ClientError(f"the producer of group {name!r} is in use with other settings")
+            raise ClientError(
+                f"the producer of group {name!r} has other settings: give them at its first use, or use another group"
+            )
         return found
 
     async def send(
@@ -233,7 +235,7 @@ class Client:
         selector: Selector | None = None,
         timeout: float | None = None,
     ) -> list[SendResult]:
-        """Send messages packed together: see `Producer.send_batch`."""
+        """Send messages in batches: see `Producer.send_batch`."""
         return await self.producer().send_batch(
             topic, messages, ordering_key=ordering_key, queue=queue, selector=selector, timeout=timeout
         )
@@ -263,7 +265,7 @@ class Client:
         )
 
     async def recall(self, topic: str, recall_handle: str) -> str:
-        """Call back a delayed message: see `Producer.recall`."""
+        """Cancel a delayed message: see `Producer.recall`."""
         return await self.producer().recall(topic, recall_handle)
 
     def transaction(self, topic: str, *, group: str, check: Checker | None = None) -> Transaction:
@@ -284,10 +286,10 @@ class Client:
         return self._transactions
 
     async def transaction_check(self, group: str, check: Checker, *, topics: str | Sequence[str] = ()) -> None:
-        """Answer questions about this group's unfinished transactions, from now on.
+        """Answer the brokers' checks of this group's unfinished transactions from now on.
 
-        A process that has sent nothing yet, such as one that was restarted, joins the group by this at the brokers of
-        `topics`; without topics, at all brokers. Raises NoRouteError, NoNameServerError.
+        A process that has sent nothing yet, for example after a restart, joins the group by this call: at the brokers
+        of `topics`; without topics, at all brokers. Raises NoRouteError, NoNameServerError.
         """
         await self.transactions.answer_with(group, check, [topics] if isinstance(topics, str) else topics)
 
@@ -302,7 +304,7 @@ class Client:
         properties: Mapping[str, str] | None = None,
         ordering_key: str | None = None,
     ) -> Delivery:
-        """Send a message and wait for a consumer's reply. Raises NoReplyError when there is none in time."""
+        """Send a message and wait for a consumer's reply. Raises NoReplyError if none comes within `timeout`."""
         return await self.requests.request(
             topic, body, timeout=timeout, tag=tag, keys=keys, properties=properties, ordering_key=ordering_key
         )
@@ -333,7 +335,7 @@ class Client:
 
         `tags` ("paid || new") or `sql` ("amount > 10") filter. `options` are those of ConsumerSettings:
         `orderly=True`, `broadcast=True`, `start="first"` and so on. Each message has to be settled: with `process`,
-        `ack` or `retry`. However a loop over it ends, the consumer leaves its group then.
+        `ack` or `retry`. However a loop over the consumer ends, the consumer leaves its group with it.
         """
         chosen = with_options(settings, options)
         return self._add(Consumer(self.session, group, _filters(topics, tags, sql), chosen))
@@ -349,7 +351,7 @@ class Client:
         settings: ConsumerSettings | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> TypedConsumer[T]:
-        """As `consume`; each message has a `value`, which the serializer makes of its body."""
+        """As `consume`; each message has a `value`, which the serializer decodes from its body."""
         chosen = with_options(settings, options)
         return self._add(TypedConsumer(self.session, group, _filters(topics, tags, sql), chosen, serializer))
 
@@ -372,13 +374,13 @@ class Client:
         settings: ConsumerSettings | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> Listening:
-        """Call `listener` with each message, `concurrency` (20) of them at a time, from now on.
+        """Call `listener` with each message from now on, with up to `concurrency` (20) calls at a time.
 
-        A `batch_listener` is called with up to `batch_size` messages of a queue instead. One that returns has consumed
-        its messages; one that raises has not. Filters and options are those of `consume`.
+        A `batch_listener` is called with up to `batch_size` messages of a queue instead. A listener that returns has
+        consumed its messages; one that raises has not. Filters and options are those of `consume`.
         """
         if (listener is None) == (batch_listener is None):
-            raise ValueError("either a listener or a batch_listener")
+            raise ValueError("give either a listener or a batch_listener")
         if batch_listener is not None and settings is None:
             options.setdefault("batch_size", 32)
         consumer = self.consume(topics, group=group, tags=tags, sql=sql, settings=settings, **options)
@@ -387,7 +389,7 @@ class Client:
     async def listen_with(
         self, consumer: Consumer, listener: Listener | None, batch_listener: BatchListener | None = None
     ) -> Listening:
-        """Call a function with the messages of a consumer of this client that is not started yet."""
+        """Call a function with the messages of one of this client's consumers that is not started yet."""
         listening = Listening(consumer, listener, batch_listener)
         self._consumers[consumer] = listening
         try:
@@ -401,7 +403,7 @@ class Client:
         return Topic(self, name, serializer)
 
     def pull(self, *, group: str) -> PullConsumer:
-        """Pull from queues and offsets of your own choice; nothing is shared, nothing is committed by itself."""
+        """Pull from queues and offsets of your choice. Queues are not shared, and offsets are not committed."""
         return PullConsumer(self.session, group)
 
     def lite_pull(
@@ -414,7 +416,7 @@ class Client:
     ) -> LitePullConsumer:
         """A consumer that is polled: subscribe or assign, seek, poll, commit.
 
-        With `auto_commit` offsets are stored every few seconds, by the polls themselves.
+        With `auto_commit`, `poll` stores offsets every few seconds.
         """
         return self._add(
             LitePullConsumer(self.session, group, with_options(settings, options), auto_commit=auto_commit)
@@ -430,7 +432,7 @@ class Client:
 
     @property
     def admin(self) -> "Admin":
-        """What `mqadmin` does: topics, groups, offsets, progress, statistics, settings, queries."""
+        """Administration, as with `mqadmin`: topics, groups, offsets, progress, statistics, settings, queries."""
         if self._admin is None:
             from kourou.client.admin import Admin
 
@@ -443,7 +445,7 @@ def _filters(topics: Topics, tags: str | None, sql: str | None) -> dict[str, tup
         topics = [topics]
     if isinstance(topics, Mapping):
         if tags is not None or sql is not None:
-            raise ValueError("topics with their own tags need no further filter")
+            raise ValueError("give tags either per topic or for all topics, not both")
         return {topic: (wanted, None) for topic, wanted in topics.items()}
     return dict.fromkeys(topics, (tags, sql))
 

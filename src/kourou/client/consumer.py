@@ -1,16 +1,16 @@
-"""Consuming messages as a member of a group: Java's push consumer, under an asyncio surface.
+"""Consuming messages as a member of a group: Java's push consumer, with an asyncio interface.
 
     rebalance ─▶ assigned queues ─▶ a pull loop each ─▶ ready ─▶ next() / listeners ─▶ ack or retry ─▶ offsets
 
-- The group's queues are shared anew every 20 seconds, and at once when the broker says that a member came or went
-  (rebalancing.py). A queue that goes elsewhere is dropped: its committed offset is stored, its messages that are being
-  worked on may finish, and settling them does nothing.
-- Pulled messages are `Unsettled` until they are settled; the offset of a queue is that of its first unsettled message.
-  Pulling rests while too much of a queue is held.
-- Concurrently: all messages of a queue are ready at once. Orderly: one batch after the other, under a lock that the
+- The group's queues are shared again every 20 seconds, and at once when a broker reports that a member joined or left
+  (rebalancing.py). A queue that moves to another member is dropped: its committed offset is stored, messages that are
+  being processed may finish, and settling them has no effect.
+- Pulled messages are in `Unsettled` until they are settled; a queue's offset is that of its first unsettled message.
+  Pulling pauses while too many messages of a queue are unsettled.
+- Concurrent: all messages of a queue are ready at once. Orderly: one batch after another, under a lock that the
   broker gives to one member.
-- A failed message goes back to the broker, which delivers it again after a delay, and after too many failures to the
-  dead letters. Orderly, it is tried again here, and its queue waits.
+- A failed message is sent back to the broker, which delivers it again after a delay, and after too many failures to the
+  dead letters. An orderly consumer tries it again locally, and its queue waits.
 
 No task and no timer per message. Java: DefaultMQPushConsumerImpl, ConsumeMessage(Concurrently|Orderly)Service.
 """
@@ -50,7 +50,7 @@ from kourou.protocol.record import StoredMessage
 log = logging.getLogger(__name__)
 
 LOCAL_RETRY_S: Final = 5.0
-"""When a failed message could not be given back to the broker, it is tried again here after this time."""
+"""When a failed message could not be sent back to the broker, it is tried again locally after this time."""
 LOCK_INTERVAL_S: Final = 20.0
 EXPIRED_LEVEL: Final = 3
 EXPIRED_AT_ONCE: Final = 16
@@ -69,7 +69,8 @@ class Consumer:
             async with message.process():
                 ...
 
-    Topics map to (tags, sql). Names are the user's; inside they are those that brokers know.
+    Topics map to (tags, sql). Public names are the user's; internal ones are those that brokers know, with the
+    namespace.
     """
 
     has_retry_topic = True
@@ -98,7 +99,7 @@ class Consumer:
         self.queues: dict[MessageQueue, AssignedQueue] = {}
         self.started_ms = 0
         self.is_listened = False  # listeners take the messages, not an iterator
-        self.is_balanced = True  # the group shares the queues; else they are chosen by hand
+        self.is_balanced = True  # the group shares the queues; otherwise the user assigns them
         self.on_taken: Callable[[Delivery], None] | None = None  # for traces
         self.on_settled: Callable[[Delivery, bool], None] | None = None
         self.rebalancer = Rebalancer(self)
@@ -109,7 +110,7 @@ class Consumer:
         self._starting: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._giving_back: set[asyncio.Task[None]] = set()
-        self._loops = 0  # that own this consumer: see consumer_loop.py
+        self._loops = 0  # loops that own this consumer: see consumer_loop.py
         self._is_owned = False
         self.on_closed: Callable[[], object] | None = None
         self._state = "new"
@@ -118,16 +119,16 @@ class Consumer:
         if not self.settings.broadcast:
             return BrokerOffsets(self.session, self.group)
         settings = self.session.settings
-        instance = settings.instance_name or DEFAULT_INSTANCE  # found again by the next process
+        instance = settings.instance_name or DEFAULT_INSTANCE  # the next process finds the file by it
         place = make_client_id(self.session.ip, instance, settings.unit_name)
         return FileOffsets(offset_path(self.settings.offset_dir, place, self.group))
 
     # ── Life ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def start(self) -> None:
-        """Join the group. Called by itself on first use; whoever calls it also calls `close`.
+        """Join the group. Happens automatically at the first use; a caller of `start` has to call `close` as well.
 
-        Raises GroupInUseError, NoNameServerError, SubscriptionParseFailedError (an SQL filter that makes no sense).
+        Raises GroupInUseError, NoNameServerError, SubscriptionParseFailedError (an invalid SQL filter).
         """
         self._is_owned = False
         await self._begin()
@@ -173,11 +174,11 @@ class Consumer:
             try:
                 await self.session.routes.refresh(topic)
             except NoRouteError as error:
-                if topic != self.retry_topic:  # which the broker makes at the first heartbeat
+                if topic != self.retry_topic:  # the broker creates that one at the first heartbeat
                     log.warning("nothing to consume yet group=%s: %s", self.group, error)
 
     async def _check_filters(self) -> None:
-        """Lets a broker look at SQL filters, which would otherwise fail silently at every pull."""
+        """Lets a broker check the SQL filters, which would otherwise fail silently at every pull."""
         for wanted in list(self.subscriptions.values()):
             route = self.session.routes.cached(wanted.topic or "")
             if wanted.expression_type == SQL and route is not None:
@@ -189,10 +190,10 @@ class Consumer:
                 await self.session.pool.ask(address, command, self.session.settings.request_timeout)
 
     async def close(self) -> None:
-        """Leave the group: wait for messages that are being worked on, store offsets, give queues to others.
+        """Leave the group: wait for messages that are being processed, store offsets, release the queues.
 
-        Messages that were pulled and not handed out come again, elsewhere. Safe to call twice. Goes on to its end even
-        if the caller is cancelled meanwhile.
+        Messages that were pulled and not handed out are delivered again, to other members. A second call does nothing.
+        Runs to its end even if the caller is cancelled meanwhile.
         """
         if self._closing is None:
             self._closing = asyncio.create_task(self._close())
@@ -200,7 +201,7 @@ class Consumer:
 
     @property
     def is_ending(self) -> bool:
-        """It is closed, or about to be."""
+        """Whether it is closed or closing."""
         return self._closing is not None
 
     async def _close(self) -> None:
@@ -241,7 +242,7 @@ class Consumer:
         while self.is_listened and (busy := [assigned for assigned in self.queues.values() if assigned.in_hand]):
             left = deadline - time.monotonic()
             if left <= 0:
-                log.warning("consumer closed with messages in work group=%s", self.group)
+                log.warning("consumer closed while messages were being processed group=%s", self.group)
                 return
             await busy[0].wait_changed(left)
 
@@ -255,7 +256,7 @@ class Consumer:
     # ── Taking messages ───────────────────────────────────────────────────────────────────────────────────────────
 
     def __aiter__(self) -> AsyncIterator[Delivery]:
-        """The messages. A consumer that its loop started leaves the group with it, however the loop ends."""
+        """The messages. A consumer that the loop started leaves the group with the loop, however that ends."""
         self.check_open()
         return ConsumerLoop(self, self, asyncio.get_running_loop())
 
@@ -263,7 +264,7 @@ class Consumer:
         """Raises ClosedError."""
         if self._state == "closed" or self._closing is not None:
             raise ClosedError(
-                f"the consumer of group {self.group!r} is closed, as its loop is over: call consume again, "
+                f"the consumer of group {self.group!r} is closed, because its loop has ended: call consume again, "
                 "or put several loops into one `async with`"
             )
 
@@ -273,7 +274,7 @@ class Consumer:
         self._loops += 1
 
     def leave_loop(self) -> None:
-        """A loop is over. The last of those that own the consumer closes it."""
+        """A loop has ended. The last loop that owns the consumer closes it."""
         self._loops -= 1
         if self._is_owned and not self._loops and self._closing is None:
             self._closing = asyncio.get_running_loop().create_task(self._close(), name=f"close {self.group}")
@@ -292,7 +293,7 @@ class Consumer:
                 await self._wait_ready()
 
     async def next(self, timeout: float | None = None) -> Delivery | None:
-        """The next message, or None when there is none for `timeout` seconds, or the consumer is closed."""
+        """The next message; None after `timeout` seconds without one, or when the consumer is closed."""
         try:
             async with asyncio.timeout(timeout):
                 return await self.__anext__()
@@ -300,7 +301,7 @@ class Consumer:
             return None
 
     async def take(self, count: int) -> list[Delivery]:
-        """Up to `count` messages of one queue, at least one; none when the consumer is closed."""
+        """One to `count` messages of one queue; none when the consumer is closed."""
         try:
             first = await self.__anext__()
         except StopAsyncIteration:
@@ -313,7 +314,7 @@ class Consumer:
         return taken
 
     def _hand_out(self, delivery: Delivery) -> bool:
-        """False: it comes from a queue that is not ours any more."""
+        """False if the message's queue is no longer assigned to us."""
         assigned = delivery.source
         if assigned is None:
             return True
@@ -335,7 +336,7 @@ class Consumer:
             if future in self._takers:
                 self._takers.remove(future)
             elif self._ready:
-                self._wake(1)  # it was our turn, which is the next one's now
+                self._wake(1)  # pass our turn on to the next waiter
             raise
 
     def _wake(self, count: int) -> None:
@@ -349,12 +350,12 @@ class Consumer:
         self._wake(len(self._takers))
 
     def offer(self, deliveries: list[Delivery]) -> None:
-        """Messages that may be taken now."""
+        """Makes messages available to `take` and `next`."""
         self._ready.extend(deliveries)
         self._wake(len(deliveries))
 
     def offer_alone(self, record: StoredMessage, queue: MessageQueue, topic: str, settler: Settler) -> None:
-        """A message that comes from no queue: an admin wants to see what becomes of it."""
+        """Offers a message that comes from no queue, but from an admin who wants to see the result."""
         self.offer([self.delivery(record, queue, topic, settler, None)])
 
     # ── Settling messages ─────────────────────────────────────────────────────────────────────────────────────────
@@ -386,7 +387,7 @@ class Consumer:
         if self.settings.orderly:
             work = self._failed_orderly(assigned, delivery, delay_level)
         elif self.settings.broadcast:
-            log.warning("message dropped: broadcast messages are not tried again id=%s", delivery.message_id)
+            log.warning("failed message dropped id=%s: broadcast messages are not retried", delivery.message_id)
             self._settle(assigned, delivery)
             return SETTLED
         else:
@@ -400,7 +401,11 @@ class Consumer:
         try:
             await give_back(self, delivery, delay_level)
         except KourouError as error:
-            log.warning("message not given back id=%s, tried again here: %s", delivery.message_id, error)
+            log.warning(
+                "failed message could not be sent back and is tried again locally id=%s: %s",
+                delivery.message_id,
+                error,
+            )
             self._again_later(assigned, delivery)
         except BaseException:
             self._again_later(assigned, delivery)
@@ -433,7 +438,7 @@ class Consumer:
             self.on_settled(delivery, ok)
 
     async def _give_back_expired(self) -> None:
-        """Messages that are being worked on for too long go back to the broker, so that their queue can move on."""
+        """Sends messages back that have been in processing for too long, so that their queue can move on."""
         if self.settings.orderly or self.settings.broadcast:
             return
         limit = time.monotonic() - self.settings.consume_timeout
@@ -445,7 +450,7 @@ class Consumer:
     # ── Orderly ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def offer_next(self, assigned: AssignedQueue) -> None:
-        """Offers the next batch of a queue, once the last is done and if the queue is locked for us."""
+        """Offers the next batch of a queue, if the last one is settled and we have the queue's lock."""
         if assigned.offered or assigned.dropped or assigned.resting is not None:
             return
         if not self.settings.broadcast and not assigned.is_locked(time.monotonic()):
@@ -459,13 +464,13 @@ class Consumer:
             self.offer(batch)
 
     async def _failed_orderly(self, assigned: AssignedQueue, delivery: Delivery, delay_level: int) -> None:
-        """Tried again after a rest; its queue waits. Too often, and it goes the way of all failed messages."""
+        """Offers the message again after a pause; its queue waits. After too many attempts the message is sent back."""
         limit = self.settings.retries
         if delay_level < 0 or (limit >= 0 and delivery.reconsume_times >= limit):
             try:
                 await give_back(self, delivery, delay_level, resend=True)
             except KourouError as error:
-                log.warning("message not given back id=%s: %s", delivery.message_id, error)
+                log.warning("failed message could not be sent back id=%s: %s", delivery.message_id, error)
             else:
                 self._settle(assigned, delivery)
                 return
@@ -485,18 +490,18 @@ class Consumer:
         self.offer_next(assigned)
 
     def locked(self, assigned: AssignedQueue) -> None:
-        """The broker has given us the queue, once more."""
+        """The broker has granted or renewed our lock of the queue."""
         assigned.locked_at = time.monotonic()
         assigned.changed()
         self.offer_next(assigned)
 
-    # ── What the fetcher asks for ─────────────────────────────────────────────────────────────────────────────────
+    # ── For the pull loops ────────────────────────────────────────────────────────────────────────────────────────
 
     def begin_pulling(self, assigned: AssignedQueue) -> None:
         self._pull_loops.begin(assigned)
 
     def how(self, wanted: SubscriptionData) -> Pull:
-        """How this consumer pulls a topic."""
+        """The parameters of this consumer's pulls of a topic."""
         settings = self.settings
         return Pull(
             group=self.group,
@@ -509,13 +514,13 @@ class Consumer:
     def delivery(
         self, record: StoredMessage, queue: MessageQueue, topic: str, settler: Settler, assigned: AssignedQueue | None
     ) -> Delivery:
-        """A message that users see."""
+        """Makes the message that users see."""
         return Delivery(record, queue, topic, settler, assigned, self.session.settings.max_body)
 
-    # ── Where to begin ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Starting offsets ──────────────────────────────────────────────────────────────────────────────────────────
 
     async def starting_offset(self, queue: MessageQueue) -> int:
-        """Where the group stands in a queue, or where it begins. Raises KourouError."""
+        """The group's committed offset in a queue, or where a new group starts. Raises KourouError."""
         stored = await self.offsets.read(queue)
         if stored is not None and stored >= 0:
             return stored
@@ -527,7 +532,7 @@ class Consumer:
         at = start.timestamp() if isinstance(start, datetime) else self.settings.start_at
         return await search_offset(self.session, queue, round((time.time() - 30 * 60 if at is None else at) * 1000))
 
-    # ── What the session asks of a member ─────────────────────────────────────────────────────────────────────────
+    # ── For the session ───────────────────────────────────────────────────────────────────────────────────────────
 
     def heartbeat(self) -> ConsumerData:
         return ConsumerData(
@@ -547,7 +552,7 @@ class Consumer:
     def rebalance_soon(self) -> None:
         self.rebalancer.soon()
 
-    # ── What users may want besides ───────────────────────────────────────────────────────────────────────────────
+    # ── Controls for users ────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def is_running(self) -> bool:
@@ -555,11 +560,11 @@ class Consumer:
 
     @property
     def assignment(self) -> list[MessageQueue]:
-        """The queues that this member has at present."""
+        """The queues that are assigned to this member now."""
         return visible(self.queues)
 
     async def subscribe(self, topic: str, tags: str | None = None, sql: str | None = None) -> None:
-        """Consume one more topic, or filter one otherwise. All members of the group must do the same."""
+        """Consume another topic, or change the filter of one. All members of the group must do the same."""
         naming.check_topic(topic)
         wrapped = self.session.wrap(topic)
         self.subscriptions[wrapped] = subscription(wrapped, tags, sql)
@@ -570,18 +575,18 @@ class Consumer:
             self.rebalance_soon()
 
     async def unsubscribe(self, topic: str) -> None:
-        """Consume a topic no longer."""
+        """Stop consuming a topic."""
         wrapped = self.session.wrap(topic)
         self.subscriptions.pop(wrapped, None)
         await self.rebalancer.give_up([queue for queue in self.queues if queue.topic == wrapped])
         await self.session.heartbeat()
 
     async def drop(self, queue: MessageQueue) -> None:
-        """Give a queue up; its committed offset is stored first."""
+        """Give up a queue; its committed offset is stored first."""
         await self.rebalancer.give_up([queue])
 
     def pause(self) -> None:
-        """Pull no more messages for now; those that are here may be taken."""
+        """Stop pulling for now. Messages that are already pulled may be taken."""
         for assigned in self.queues.values():
             assigned.paused = True
 
@@ -591,11 +596,11 @@ class Consumer:
             assigned.changed()
 
     async def commit(self) -> None:
-        """Store the offsets of what was settled now, rather than within seconds."""
+        """Store the offsets of settled messages now, rather than within `persist_interval`."""
         await self.offsets.persist()
 
     async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Go on from these offsets, be they before or behind. Raises KourouError when a broker can't be told."""
+        """Continue at these offsets, earlier or later. Raises KourouError if a broker can't be told."""
         for queue, offset in offsets.items():
             await self.rebalancer.restart(queue, offset)
 

@@ -1,13 +1,14 @@
-"""A message that was delivered to us, and what becomes of it.
+"""A message that was delivered to a consumer, and how it is settled.
 
-A delivery is settled once: by `ack`, or by `retry`, or by leaving `process`. Until then its queue's offset is not moved
-past it, so after a crash it comes again. Settling it when its queue went to another consumer meanwhile does nothing,
-and is no error.
+A delivery is settled once: by `ack`, by `retry`, by `dead_letter`, or at the end of `process`. Until then the offset of
+its queue is not moved past it, so the message is delivered again after a crash. When its queue has moved to another
+consumer in the meantime, settling it has no effect and raises nothing.
 
-`ack`, `retry` and `dead_letter` are of one kind: the call settles the message, and what it returns may be awaited, to
-wait until the broker was told where it has to be. Forgetting the `await` loses nothing.
+`ack`, `retry` and `dead_letter` work alike: the call itself settles the message. The returned object may be awaited; it
+is done when the broker knows, where the broker has to be told. Forgetting the `await` loses nothing.
 
-Body and properties are decoded when they are first looked at: a consumer that only wants the keys never inflates.
+The body and the properties are decoded at their first use: a consumer that only reads the keys never decompresses a
+body.
 """
 
 import asyncio
@@ -31,19 +32,19 @@ log = logging.getLogger(__name__)
 
 
 class RetryLater(Exception):
-    """Raised by a listener, or inside `process`: the message shall come again, after the delay of this level."""
+    """Raised by a listener or inside `process`: deliver the message again, after the delay of this level."""
 
     def __init__(self, delay_level: int = 0) -> None:
-        super().__init__(f"again, delay level {delay_level}")
+        super().__init__(f"retry later, delay level {delay_level}")
         self.delay_level = delay_level
 
 
 class DeadLetter(Exception):
-    """Raised by a listener, or inside `process`: the message shall not come again, but go to the dead letters."""
+    """Raised by a listener or inside `process`: move the message to the dead letters."""
 
 
 class Settling:
-    """What settling a message returns. Await it, or do not: the message is settled either way."""
+    """The result of settling a message. The message is settled whether this is awaited or not."""
 
     __slots__ = ("_task",)
 
@@ -60,7 +61,7 @@ SETTLED: Final = Settling()
 
 
 class Settler(Protocol):
-    """Who is told what becomes of a delivery."""
+    """Receives the outcome of deliveries."""
 
     def acked(self, delivery: "Delivery") -> None: ...
 
@@ -68,7 +69,7 @@ class Settler(Protocol):
 
 
 class Delivery:
-    """A message. Read-only, but for being settled."""
+    """A message. Read-only, except that it is settled."""
 
     __slots__ = (
         "_body",
@@ -94,16 +95,16 @@ class Delivery:
         max_body: int = DECOMPRESSED_LIMIT_BYTES,
     ) -> None:
         self.record = record
-        """As it is stored."""
+        """The record as the broker stores it."""
         self.queue = queue
-        """The queue that it came from: of its topic, or of the group's retry topic."""
+        """The queue that the message was pulled from: of its topic, or of the group's retry topic."""
         self.topic = topic
-        """As its producer named it."""
+        """The topic that the producer sent the message to."""
         self.reconsume_times = record.reconsume_times
-        """How often consumers of this group have failed on it."""
+        """How many times consumers of this group have failed to process the message."""
         self.settled = False
         self.started = 0.0  # when it was handed out
-        self.source = source  # the settler's own
+        self.source = source  # private to the settler
         self._settler = settler
         self._max_body = max_body
         self._body: bytes | None = None
@@ -111,7 +112,7 @@ class Delivery:
 
     @property
     def body(self) -> bytes:
-        """As its producer gave it. Raises BodyError when it does not decompress into `max_body` bytes at most."""
+        """The body as it was sent, decompressed. Raises BodyError if it is damaged, or larger than `max_body`."""
         body = self._body
         if body is None:
             try:
@@ -122,7 +123,7 @@ class Delivery:
 
     @property
     def properties(self) -> dict[str, str]:
-        """The user's and the system's."""
+        """All properties: the user's and the system's."""
         found = self._properties
         if found is None:
             found = self._properties = _properties.decode(self.record.raw_properties)
@@ -143,7 +144,7 @@ class Delivery:
 
     @property
     def offset_id(self) -> str:
-        """Where it is stored."""
+        """The id that encodes where the message is stored: broker address and log offset."""
         return encode_offset_id(self.record.store_host, self.record.physical_offset)
 
     @property
@@ -192,10 +193,10 @@ class Delivery:
     def transaction_id(self) -> str | None:
         return self.properties.get(Property.UNIQUE_KEY) if Property.TRANSACTION_PREPARED in self.properties else None
 
-    # ── What becomes of it ────────────────────────────────────────────────────────────────────────────────────────
+    # ── Settling ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def ack(self) -> Settling:
-        """It is done. A second time does nothing."""
+        """Acknowledge the message: it is consumed. A second call does nothing."""
         if not self.settled:
             self.settled = True
             if self._settler is not None:
@@ -203,22 +204,22 @@ class Delivery:
         return SETTLED
 
     def retry(self, delay_level: int = 0) -> Settling:
-        """It shall come again, after the delay of this level; 0 lets the broker choose, longer each time."""
+        """Have the message delivered again after this level's delay; 0 lets the broker choose, longer each time."""
         if self.settled:
             return SETTLED
         self.settled = True
         return SETTLED if self._settler is None else self._settler.failed(self, delay_level)
 
     def dead_letter(self) -> Settling:
-        """It shall not come again: it goes to the group's dead letters."""
+        """Move the message to the group's dead letters; it is not delivered again."""
         return self.retry(-1)
 
     def process(self, *, suppress: bool = False) -> "Processing":
-        """`async with message.process():` acks at the end; an exception means retry, and is raised again.
+        """`async with message.process():` acknowledges at the end; an exception means retry, and is raised again.
 
-        With `suppress` the exception is logged and goes no further, so that a loop goes on with the next message.
-        `RetryLater` and `DeadLetter` say what to do with the message, and never go further. Cancellation is no failure
-        of the message: it is left unsettled, and comes again when its queue does.
+        With `suppress` the exception is logged instead, so that a loop continues with the next message.
+        `RetryLater` and `DeadLetter` say what to do with the message and are never raised again. Cancellation is not a
+        failure of the message: it stays unsettled, and the next consumer of its queue gets it.
         """
         return Processing(self, suppress)
 
@@ -250,7 +251,7 @@ class Processing:
 
 
 async def settle_failure(delivery: Delivery, error: Exception, *, suppress: bool = True) -> bool:
-    """What an exception from user code means for a message. True: it is dealt with, and goes no further."""
+    """Settles a message after an exception in user code. True if the exception must not be raised again."""
     if isinstance(error, RetryLater):
         await delivery.retry(error.delay_level)
         return True
@@ -274,7 +275,7 @@ def log_failure(delivery: Delivery, error: Exception) -> None:
 
 
 def delivered_topic(record: StoredMessage) -> str:
-    """The topic that the message was sent to, also of one that comes from a retry topic."""
+    """The topic that the message was sent to, even if it was pulled from a retry topic."""
     topic = record.topic
     if topic.startswith("%RETRY%"):
         return _properties.decode(record.raw_properties).get(Property.RETRY_TOPIC, topic)

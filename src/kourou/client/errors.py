@@ -1,36 +1,36 @@
-"""What can go wrong on the client's side, before a broker was asked or when none could be.
+"""Errors of the client itself: raised before a request is sent, or because no server could be asked.
 
 A broker's refusal is a `kourou.protocol.errors.RefusedError`, a broken connection a `kourou.net.errors.TransportError`.
-All of them are `KourouError`s and say whether trying again may help (`retriable`).
+All of them are `KourouError`s; `retriable` says whether another attempt may succeed.
 """
 
 from kourou.protocol.errors import KourouError
 
 
 class ClientError(KourouError):
-    """The client could not do what it was asked for."""
+    """Base class of the client's own errors."""
 
 
 class NoNameServerError(ClientError):
-    """No name server answers. The text has the addresses that were tried, and what each said."""
+    """No name server answers. The text has the addresses that were tried, with the error of each."""
 
     retriable = True
 
 
 class NotANameServerError(NoNameServerError):
-    """What answers at the address is no name server: most often it is a broker."""
+    """The server at this address is not a name server, but most often a broker."""
 
     retriable = False
 
     def __init__(self, addresses: str) -> None:
         super().__init__(
-            f"{addresses} is no name server: it does not know the requests of one, as a broker would not. "
+            f"{addresses} is not a name server: it refuses a name server's requests, as a broker does. "
             "Give the address of the name server (port 9876 by default), not that of a broker (10911)"
         )
 
 
 class NoRouteError(ClientError):
-    """No broker serves the topic, as far as the name server knows."""
+    """The name server knows no broker that serves the topic."""
 
     retriable = True
 
@@ -43,7 +43,7 @@ class NoRouteError(ClientError):
 
 
 class NoBrokerError(ClientError):
-    """The route names a broker group, but no member of it that could serve the request."""
+    """The route has a broker group, but no member of it that can serve the request."""
 
     retriable = True
 
@@ -65,7 +65,7 @@ class InvalidExpressionError(ClientError):
 
 
 class GroupInUseError(ClientError):
-    """This client has a consumer of this group already. Its queues are shared among clients, not within one."""
+    """This client already has a consumer of this group. A group shares its queues among clients, not within one."""
 
 
 class NoReplyError(ClientError):
@@ -75,4 +75,4 @@ class NoReplyError(ClientError):
 
 
 class TransactionFailedError(ClientError):
-    """A half message could not be stored safely; the transaction is rolled back."""
+    """A half message was not stored as durably as the broker promises; the transaction is rolled back."""

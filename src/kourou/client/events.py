@@ -1,10 +1,10 @@
-"""What a client tells the program about itself: connections that come and go, queues that are given and taken.
+"""Callbacks: connections that are opened and lost, queues that are assigned and revoked.
 
     connect(…, on_connection=seen)            Connected, Disconnected
     consume(…, on_assigned=f, on_revoked=g)   lists of queues
 
-A coroutine function runs on the event loop, an ordinary function in a thread, so that it may block. An exception in one
-is logged and changes nothing.
+A coroutine function runs on the event loop, any other function in a thread, so that it may block. An exception
+in a callback is logged and has no other effect.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from kourou.protocol.message import MessageQueue
 log = logging.getLogger(__name__)
 
 EVENTS_MAX: Final = 1024
-"""Events that wait for a slow callback; beyond it the oldest are dropped."""
+"""Events that may wait for a slow callback; when there are more, the oldest are dropped."""
 
 
 class Connected(msgspec.Struct, frozen=True):
@@ -40,7 +40,7 @@ class Disconnected(msgspec.Struct, frozen=True):
 ConnectionEvent = Connected | Disconnected
 ConnectionCallback = Callable[[ConnectionEvent], object]
 QueuesCallback = Callable[[list[MessageQueue]], object]
-"""Functions or coroutine functions. What they return does not matter."""
+"""Functions or coroutine functions. Their return values are ignored."""
 
 
 def is_coroutine_function(function: object) -> bool:
@@ -48,27 +48,27 @@ def is_coroutine_function(function: object) -> bool:
 
 
 async def call(function: Callable[[Any], object], argument: object) -> None:
-    """Calls what a user gave: a coroutine function here, any other in a thread. Raises what it raises."""
+    """Calls a user's function: a coroutine function here, any other in a thread. Raises what it raises."""
     result = function(argument) if is_coroutine_function(function) else await asyncio.to_thread(function, argument)
     if inspect.isawaitable(result):
         await result
 
 
 async def call_queues(function: QueuesCallback | None, queues: list[MessageQueue], timeout: float) -> None:
-    """Tells of queues and waits until that is done, `timeout` seconds at most. Failures are logged."""
+    """Calls a user's function with queues and waits for it, `timeout` seconds at most. Failures are logged."""
     if function is None or not queues:
         return
     try:
         async with asyncio.timeout(timeout):
             await call(function, queues)
     except TimeoutError:
-        log.warning("a rebalance callback takes longer than %g s, and is waited for no longer", timeout)
+        log.warning("a rebalance callback takes longer than %g s; continuing without waiting for it", timeout)
     except Exception:
         log.exception("a rebalance callback failed")
 
 
 class Announcer:
-    """Hands events to one callback, one after the other, in the order of their coming."""
+    """Passes events to one callback, one at a time, in order."""
 
     def __init__(self, callback: ConnectionCallback) -> None:
         self._callback = callback
@@ -91,7 +91,7 @@ class Announcer:
                 log.exception("a connection callback failed event=%s", event)
 
     async def finish(self, timeout: float) -> None:
-        """Waits until all was told, `timeout` seconds at most."""
+        """Waits until the callback has had all events, `timeout` seconds at most."""
         if self._task is not None and not self._task.done():
             await asyncio.wait([self._task], timeout=timeout)
             self._task.cancel()

@@ -1,10 +1,10 @@
-"""Which brokers to avoid for a while: those that failed or were slow. Pure; the caller has the clock.
+"""Which brokers to avoid for a while, because they failed or were slow. Pure; the caller passes the time.
 
     latency at least   50   100   550   1800   3000   5000   15000 ms
     avoided for         0     0  2000   5000   6000  10000   30000 ms
 
 A failed send counts as 10 seconds. A broker that could not be reached is avoided until it is reached again. When all
-are avoided, one that was merely slow is better than one that is gone, and any is better than none.
+are avoided, a slow broker is preferred to an unreachable one, and any broker to none.
 
 Java: MQFaultStrategy.
 """
@@ -30,7 +30,7 @@ class _Fault(msgspec.Struct):
 
 
 class Faults:
-    """What is known of brokers, by name."""
+    """The recent latencies and failures of brokers, by name."""
 
     def __init__(self) -> None:
         self._faults: dict[str, _Fault] = {}
@@ -63,10 +63,10 @@ class Faults:
         return fault is None or fault.reachable
 
     def unreachable(self) -> list[str]:
-        """Brokers to look at, for whether they are back."""
+        """Brokers to probe for whether they are reachable again."""
         return [broker for broker, fault in self._faults.items() if not fault.reachable]
 
     def reached(self, broker: str) -> None:
-        """It is back."""
+        """The broker is reachable again."""
         if (fault := self._faults.get(broker)) is not None:
             fault.reachable = True

@@ -1,11 +1,11 @@
-"""Which messages of a topic a group wants: by tag, or by SQL over properties.
+"""Which messages of a topic a group subscribes to: by tag, or by SQL over properties.
 
     None, "*"          all
     "paid || new"      messages with one of these tags
     sql="amount > 10"  a broker with enablePropertyFilter=true evaluates it
 
-A broker compares hashes of tags, so it may let a few strangers through; the client compares the tags themselves. All
-consumers of a group must want the same. Java: FilterAPI.
+A broker compares hashes of tags, so it may let other tags with the same hash through; the client compares the tags
+themselves. All consumers of a group must use the same filter. Java: FilterAPI.
 """
 
 import time
@@ -20,13 +20,15 @@ SQL = "SQL92"
 
 
 def subscription(topic: str, tags: str | None = None, sql: str | None = None) -> SubscriptionData:
-    """What to tell brokers. Raises InvalidExpressionError."""
+    """The subscription to send to brokers. Raises InvalidExpressionError."""
     version = time.time_ns() // 1_000_000
     if sql is not None:
         if tags is not None:
-            raise InvalidExpressionError("tags and sql exclude each other; TAGS is a property that SQL can name")
+            raise InvalidExpressionError(
+                "give either tags or sql, not both; an SQL filter can use the tag as the property TAGS"
+            )
         if not sql.strip():
-            raise InvalidExpressionError("an SQL filter has to say something")
+            raise InvalidExpressionError("the SQL filter is empty")
         return SubscriptionData(topic=topic, sub_string=sql, expression_type=SQL, sub_version=version)
     if not tags or tags.strip() == ALL:
         return SubscriptionData(topic=topic, sub_string=ALL, sub_version=version)

@@ -1,4 +1,4 @@
-"""What tells one client from another: its id, and the ids of the messages that it sends.
+"""The id of a client, and the ids of the messages that it sends.
 
     client id   ip@instance[@unit]      one per client; a group shares its queues among client ids
 
@@ -19,7 +19,7 @@ DEFAULT_INSTANCE = "DEFAULT"
 
 @cache
 def local_ip() -> str:
-    """The address that this machine reaches others from; loopback when it reaches nobody. Sends nothing."""
+    """The local address of this machine's default route; loopback if it has none. Sends nothing."""
     for family, elsewhere in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
         try:
             with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -31,7 +31,7 @@ def local_ip() -> str:
 
 
 def fresh_instance() -> str:
-    """An instance name that no other client of this machine has."""
+    """An instance name that no other client on this machine has."""
     return f"{os.getpid()}#{time.time_ns() ^ int.from_bytes(os.urandom(4)) << 20}"
 
 
@@ -40,7 +40,7 @@ def client_id(ip: str, instance: str, unit: str | None) -> str:
 
 
 class MessageIds:
-    """The unique ids of this process's messages. Calls cost little: the month is looked up once in it."""
+    """The unique ids of this process's messages. Cheap: the start of the month is computed once a month."""
 
     def __init__(self) -> None:
         self._ids = UniqueIds(ip_address(local_ip()).packed, os.getpid(), int.from_bytes(os.urandom(4)))
@@ -54,7 +54,7 @@ class MessageIds:
 
 
 def _month_around(now_ms: int) -> tuple[int, int]:
-    """When the local month of this moment begins and ends, in ms."""
+    """The start and end, in ms, of the month of this moment in local time."""
     begin = datetime.fromtimestamp(now_ms / 1000).replace(day=1, hour=0, minute=0, second=0, microsecond=0)  # noqa: DTZ006
     year, month = (begin.year, begin.month + 1) if begin.month < 12 else (begin.year + 1, 1)
     end = begin.replace(year=year, month=month)
@@ -62,4 +62,4 @@ def _month_around(now_ms: int) -> tuple[int, int]:
 
 
 MESSAGE_IDS = MessageIds()
-"""One for the process: the counter in an id keeps the messages of one millisecond apart."""
+"""One for the process: the counter in an id tells the messages of one millisecond apart."""

@@ -1,13 +1,13 @@
-"""Back-pressure: how much may be under way at once, in messages and in bytes."""
+"""Back-pressure: a limit of the messages and bytes in flight."""
 
 import asyncio
 from collections import deque
 
 
 class InFlightLimit:
-    """Counts what is under way. Who would exceed a limit waits, in the order of coming.
+    """Counts the messages in flight. A caller that would exceed the limit waits; waiting callers take turns in order.
 
-    One message larger than the whole byte limit is let through alone: it could never pass otherwise.
+    A message larger than the whole byte limit is let through alone: otherwise it could never be sent.
     """
 
     def __init__(self, count_max: int, size_max: int) -> None:
@@ -18,14 +18,14 @@ class InFlightLimit:
         self.size = 0
 
     def has_room(self, size: int) -> bool:
-        """Whether one more of this size may go now, without pushing in before somebody who waits."""
+        """Whether a message of this size may be sent now, without overtaking a waiting caller."""
         return not self._waiters and self._fits(size)
 
     def _fits(self, size: int) -> bool:
         return self.count == 0 or (self.count < self._count_max and self.size + size <= self._size_max)
 
     def enter(self, size: int) -> None:
-        """One more is under way; `leave` must follow."""
+        """Counts one more message; `leave` must follow."""
         self.count += 1
         self.size += size
 
@@ -36,7 +36,7 @@ class InFlightLimit:
             self._wake()
 
     async def wait(self, size: int) -> None:
-        """Wait for room, and enter. Safe to cancel: then nothing is entered."""
+        """Wait for room, then enter. If cancelled, nothing is entered."""
         if self.has_room(size):
             self.enter(size)
             return
@@ -49,7 +49,7 @@ class InFlightLimit:
                 if future in self._waiters:
                     self._waiters.remove(future)
                 else:
-                    self._wake()  # it was our turn, which is the next one's now
+                    self._wake()  # pass our turn on to the next waiter
                 raise
             if self._fits(size):
                 self.enter(size)
@@ -65,7 +65,7 @@ class InFlightLimit:
                 return
 
     async def drained(self, timeout: float) -> bool:
-        """Wait until nothing is under way; False when it takes longer than `timeout` seconds."""
+        """Wait until nothing is in flight; False if that takes longer than `timeout` seconds."""
         deadline = asyncio.get_running_loop().time() + timeout
         while self.count:
             if asyncio.get_running_loop().time() >= deadline:

@@ -1,7 +1,7 @@
-"""Listeners: functions that are called with messages, some of them at the same time.
+"""Listeners: functions that are called with messages, several at a time.
 
-A listener that returns has consumed its messages; one that raises has not, and they come again. A coroutine function
-runs on the event loop, an ordinary function in a thread, so that it may block.
+A listener that returns has consumed its messages; if it raises, they are delivered again. A coroutine function
+runs on the event loop, any other function in a thread, so that it may block.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from kourou.client.events import is_coroutine_function
 
 Listener = Callable[[Delivery], object]
 BatchListener = Callable[[list[Delivery]], object]
-"""Functions or coroutine functions. What they return does not matter."""
+"""Functions or coroutine functions. Their return values are ignored."""
 
 
 class Listening:
-    """A consumer whose messages go to a listener. Made by `Client.listen`; close it, or the client, to end it."""
+    """A consumer that passes its messages to a listener, until it or its client is closed. Made by `Client.listen`."""
 
     def __init__(self, consumer: Consumer, listener: Listener | None, batch_listener: BatchListener | None) -> None:
         assert (listener is None) != (batch_listener is None), "one listener"
@@ -73,7 +73,7 @@ class Listening:
                     log_failure(delivery, failure)
 
     async def close(self) -> None:
-        """Leave the group. Listeners that run may finish, within `settle_timeout`."""
+        """Leave the group. Running listeners may finish, within `settle_timeout`."""
         await self.consumer.close()
         others = [worker for worker in self._workers if worker is not asyncio.current_task()]
         for worker in others:

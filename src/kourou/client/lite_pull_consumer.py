@@ -1,11 +1,11 @@
-"""A consumer that is polled: between pulling by hand and being called.
+"""A consumer that is polled: messages are fetched in the background, the program takes them when it wants.
 
     subscribe(topic)    the group shares the queues, or
-    assign(queues)      they are chosen by hand
-    poll()              the next messages; those of the last poll count as consumed
+    assign(queues)      the program chooses them
+    poll()              the next messages; those of the previous poll count as consumed
     seek, pause, resume, commit, committed
 
-Messages are fetched ahead in the background. Java: DefaultLitePullConsumer.
+Java: DefaultLitePullConsumer.
 """
 
 import asyncio
@@ -69,7 +69,7 @@ class LitePullConsumer(Consumer):
             await self.start()
 
     async def assign(self, queues: Iterable[MessageQueue], *, tags: str | None = None) -> None:
-        """Consume exactly these queues, whoever else does. What is committed counts for the group all the same."""
+        """Consume exactly these queues, without sharing them. Committed offsets are those of the group all the same."""
         self._choose("assign")
         self.is_balanced = False
         chosen = {self._wrapped(queue) for queue in queues}
@@ -82,7 +82,7 @@ class LitePullConsumer(Consumer):
 
     def _choose(self, mode: str) -> None:
         if self._mode not in ("", mode):
-            raise ClientError("subscribe and assign exclude each other")
+            raise ClientError("use either subscribe or assign, not both")
         self._mode = mode
 
     def _wrapped(self, queue: MessageQueue) -> MessageQueue:
@@ -95,7 +95,7 @@ class LitePullConsumer(Consumer):
     # ── Messages ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def poll(self, timeout: float = 5.0, *, count: int = POLL_BATCH) -> list[Delivery]:
-        """The next messages, of one queue; none after `timeout` seconds. Those of the last poll count as consumed."""
+        """The next messages of one queue; none after `timeout` seconds. Those of the last poll count as consumed."""
         self._consumed()
         if self.auto_commit and time.monotonic() - self._last_commit >= self.settings.persist_interval:
             await self.commit()
@@ -112,13 +112,13 @@ class LitePullConsumer(Consumer):
         self._given = []
 
     async def commit(self) -> None:
-        """Store how far we are, the last poll included."""
+        """Store the offsets after the messages of the last poll."""
         self._consumed()
         self._last_commit = time.monotonic()
         await self.offsets.persist()
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """Where the group stands, as the broker knows; None when it never was here."""
+        """The group's offset as the broker has it; None if it has none."""
         return await self.offsets.read(self._wrapped(queue))
 
     async def close(self) -> None:
@@ -126,16 +126,16 @@ class LitePullConsumer(Consumer):
             self._consumed()
         await super().close()
 
-    # ── Places ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Offsets ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on from this offset. Raises ClientError when the queue is not ours, or has no such offset."""
+        """Continue at this offset. Raises ClientError if the queue is not assigned, or does not have the offset."""
         queue = self._wrapped(queue)
         if queue not in self.queues:
-            raise ClientError(f"{queue} is not assigned to this consumer at present")
+            raise ClientError(f"{queue} is not assigned to this consumer")
         first, end = await min_offset(self.session, queue), await max_offset(self.session, queue)
         if not first <= offset <= end:
-            raise ClientError(f"offset {offset} is outside of the queue, which goes from {first} to {end}")
+            raise ClientError(f"offset {offset} is outside the queue, which has offsets {first} to {end}")
         self._given = [delivery for delivery in self._given if delivery.queue != queue]
         await self.reset({queue: offset})
 
@@ -151,7 +151,7 @@ class LitePullConsumer(Consumer):
         return await search_offset(self.session, self._wrapped(queue), round(seconds * 1000))
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Fetch no more of these queues, or of all, for now."""
+        """Stop fetching from these queues, or from all, for now."""
         for assigned in self._chosen(queues):
             assigned.paused = True
 

@@ -1,4 +1,4 @@
-"""Counters of one client, for whoever exports them. Plain numbers: neither counting nor reading them costs much."""
+"""Counters of one client, to be exported by the program. Plain numbers, cheap to count and to read."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ class ConsumeCounts:
     pulled_bytes: int = 0
     succeeded: int = 0
     failed: int = 0
-    seconds: float = 0.0  # in listeners, summed up
+    seconds: float = 0.0  # total time in listeners
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class ClientMetrics:
     rebalances: int = 0
 
     def samples(self) -> list[tuple[str, dict[str, str], float]]:
-        """(name, labels, value) of everything, as Prometheus likes it."""
+        """All counters as (name, labels, value), as Prometheus clients take them."""
         found: list[tuple[str, dict[str, str], float]] = [("kourou_client_rebalances_total", {}, self.rebalances)]
         for topic, sent in self.sent.items():
             found += [

@@ -1,8 +1,8 @@
-"""Which name servers there are, and which one we ask.
+"""The list of name servers, and which of them is asked.
 
-One of them is asked as long as it answers; when it does not, the next one is. The first is chosen by chance, so that
-many clients spread over all. Addresses are given, or come from the environment (NAMESRV_ADDR), or from an HTTP address
-that is asked again every two minutes. Java: NettyRemotingClient.updateNameServerAddressList, TopAddressing.
+One name server is asked as long as it answers, then the next one. The first is chosen at random, so that clients spread
+over all of them. The addresses are given, or come from the environment (NAMESRV_ADDR), or from an HTTP address that is
+queried again every two minutes. Java: NettyRemotingClient.updateNameServerAddressList, TopAddressing.
 """
 
 import asyncio
@@ -35,19 +35,19 @@ _EVERY_NAME_SERVER_KNOWS = frozenset(
         RequestCode.GET_KV_CONFIG,
     )
 )
-"""Requests that no broker answers. One that refuses them is no name server."""
+"""Requests that every name server answers and no broker does."""
 
 _INSTANCE = re.compile(r"(MQ_INST_\w+_\w+)\.").match
 
 
 def parse_addresses(text: str | Sequence[str]) -> list[str]:
-    """The addresses of `host:port;host:port`, or of a sequence of such. An `http://` before one is a cloud's habit."""
+    """The addresses in `host:port;host:port`, or in a sequence. Cloud providers write an `http://` before them."""
     parts = text.replace(",", ";").split(";") if isinstance(text, str) else list(text)
     return [part.strip().removeprefix("http://").rstrip("/") for part in parts if part.strip()]
 
 
 def namespace_of(addresses: Sequence[str]) -> str | None:
-    """The namespace that a cloud's address names: `MQ_INST_…` before the first dot."""
+    """The namespace in the address of a cloud provider: `MQ_INST_…` before the first dot."""
     for address in addresses:
         if found := _INSTANCE(address):
             return found[1]
@@ -55,7 +55,7 @@ def namespace_of(addresses: Sequence[str]) -> str | None:
 
 
 class NameServers:
-    """The list, and the one in use."""
+    """The list of addresses, and the one in use."""
 
     def __init__(
         self, pool: Pool, addresses: Sequence[str] = (), *, discovery_url: str | None = None, timeout: float = 3.0
@@ -76,9 +76,9 @@ class NameServers:
             self._current = random.randrange(len(addresses)) if addresses else 0
 
     async def ask(self, command: Command) -> Command:
-        """The answer of one that answers, which is success.
+        """The successful answer of the first name server that answers.
 
-        Raises RefusedError when it says no, NoNameServerError when none answers.
+        Raises RefusedError if it refuses the request, NoNameServerError if none answers.
         """
         answer = await self.request(command)
         if answer.code != 0:
@@ -86,15 +86,15 @@ class NameServers:
         return answer
 
     async def request(self, command: Command) -> Command:
-        """The answer of one that answers, whatever its code. Raises NoNameServerError."""
+        """The answer of the first name server that answers, with any code. Raises NoNameServerError."""
         if not self.addresses and self.discovery_url is not None:
             await self.discover()
         if not self.addresses:
             raise NoNameServerError(
-                f"no name server is known: pass its address, as in connect('127.0.0.1:9876'), or set {ENVIRONMENT}"
+                f"no name server is configured: pass its address, as in connect('127.0.0.1:9876'), or set {ENVIRONMENT}"
             )
         failures: list[str] = []
-        others: list[str] = []  # that answer, and are no name servers
+        others: list[str] = []  # servers that answer, but are not name servers
         for _ in range(len(self.addresses)):
             address = self.addresses[self._current % len(self.addresses)]
             try:
@@ -111,7 +111,7 @@ class NameServers:
         raise NoNameServerError("no name server answers; " + "; ".join(failures))
 
     async def discover(self) -> None:
-        """Asks the HTTP address for the list. A failure leaves the list as it is."""
+        """Queries the HTTP address for the list. A failure leaves the list unchanged."""
         assert self.discovery_url is not None
         try:
             text = await asyncio.to_thread(_fetch, self.discovery_url)

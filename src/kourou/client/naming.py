@@ -1,11 +1,11 @@
-"""Names of topics and groups: which are allowed, what the system's own are called, and namespaces.
+"""Names of topics and groups: which are allowed, which are reserved, and namespaces.
 
-A namespace keeps the topics and groups of one application apart from another's by a prefix that users do not see:
+A namespace separates the topics and groups of applications by a prefix that users do not see:
 
     orders           ns%orders
     %RETRY%billing   %RETRY%ns%billing
 
-`wrap` adds it on the way to a broker, `unwrap` takes it off again. Java: NamespaceUtil, TopicValidator, Validators.
+`wrap` adds the prefix on the way to a broker, `unwrap` removes it. Java: NamespaceUtil, TopicValidator, Validators.
 """
 
 from functools import lru_cache
@@ -57,10 +57,10 @@ def check_topic(topic: str) -> None:
 
 
 def check_sendable(topic: str) -> None:
-    """Raises InvalidNameError for a topic that takes no messages from clients."""
+    """Raises InvalidNameError for a topic that clients must not send to."""
     try:
         _check_sendable(topic)
-    except TypeError:  # of a list, say, which no cache takes
+    except TypeError:  # not hashable, such as a list
         check_topic(topic)
         raise
 
@@ -83,11 +83,11 @@ def check_group(group: str) -> None:
 
 def _check(what: str, name: str) -> None:
     if not isinstance(name, str):
-        raise InvalidNameError(f"the name of a {what} is text, not {type(name).__name__}")
+        raise InvalidNameError(f"the name of a {what} must be a string, not {type(name).__name__}")
     if not name or not name.strip():
-        raise InvalidNameError(f"a {what} needs a name")
+        raise InvalidNameError(f"the name of the {what} is empty")
     if not is_allowed(name):
-        raise InvalidNameError(f"{what} {name[:80]!r} holds other characters than letters, digits, % | _ and -")
+        raise InvalidNameError(f"{what} {name[:80]!r} contains characters other than letters, digits, % | _ and -")
 
 
 def wrap(name: str, namespace: str | None) -> str:

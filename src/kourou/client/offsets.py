@@ -1,8 +1,8 @@
-"""How far a group is: kept by the broker when the group shares its messages, by ourselves when everyone gets all.
+"""The committed offsets of a group: kept by the brokers, or in a local file if every client gets all messages.
 
     committed in memory ── every few seconds ─▶ broker (one request a queue), or a file
 
-Offsets only grow, except by a reset. Java: RemoteBrokerOffsetStore, LocalFileOffsetStore.
+Offsets only increase, except by a reset. Java: RemoteBrokerOffsetStore, LocalFileOffsetStore.
 """
 
 import asyncio
@@ -22,36 +22,36 @@ from kourou.protocol.message import MessageQueue
 log = logging.getLogger(__name__)
 
 STORED_AT_ONCE: Final = 64
-"""Offsets of as many queues are on their way to brokers at a time."""
+"""Queues whose offsets are sent to brokers at the same time."""
 
 
 class OffsetStore(Protocol):
     """Where offsets are kept."""
 
     def committed(self, queue: MessageQueue) -> int | None:
-        """What was committed by this consumer, stored or not."""
+        """The offset that this consumer committed, stored or not."""
 
     def commit(self, queue: MessageQueue, offset: int) -> None:
-        """Everything before `offset` is done."""
+        """Everything before `offset` is settled."""
 
     async def read(self, queue: MessageQueue) -> int | None:
-        """Where the group stands; None when it never was here. Raises KourouError when that can't be told."""
+        """The group's stored offset; None if it has none. Raises KourouError if it can't be read."""
 
     async def reset(self, queue: MessageQueue, offset: int) -> None:
-        """Go on from here, be it before or behind. Raises KourouError."""
+        """Continue at this offset, earlier or later. Raises KourouError."""
 
     async def persist(self, queues: "set[MessageQueue] | None" = None, *, confirmed: bool = False) -> None:
-        """Store what was committed, of these queues or of all. What fails is stored next time.
+        """Store the committed offsets of these queues, or of all. Offsets that fail are stored next time.
 
-        `confirmed` waits until it is stored: whoever has the queue next goes on from there.
+        `confirmed` waits until they are stored: the next owner of a queue continues from there.
         """
 
     def forget(self, queue: MessageQueue) -> None:
-        """The queue is not ours any more."""
+        """The queue is no longer assigned to us."""
 
 
 class BrokerOffsets:
-    """Kept by the brokers, each for its own queues."""
+    """Offsets kept by the brokers, each for its own queues."""
 
     def __init__(self, session: Session, group: str) -> None:
         self._session = session
@@ -120,7 +120,7 @@ class BrokerOffsets:
 
 
 class FileOffsets:
-    """Kept in a file of this machine, in the form and at the place of the Java client.
+    """Offsets kept in a local file, in the format and at the path of the Java client.
 
     The new file is written aside and renamed, so that a crash leaves the old one or the new one; the one before stays
     beside it as .bak.
@@ -159,16 +159,16 @@ class FileOffsets:
             log.warning("offsets not stored path=%s: %s", self._path, error)
 
     def forget(self, queue: MessageQueue) -> None:
-        """Kept all the same: nobody else knows it."""
+        """Does nothing: the file is the only place that has the offset."""
 
 
 def offset_path(folder: Path | None, client_id: str, group: str) -> Path:
-    """Where the Java client keeps the offsets of a group that broadcasts."""
+    """The file in which the Java client keeps the offsets of a broadcast consumer."""
     return (folder or Path.home() / ".rocketmq_offsets") / client_id / group / "offsets.json"
 
 
 def _load(path: Path) -> dict[MessageQueue, int]:
-    """From the file, or from its backup when it is broken. Broken both: from nothing, with a warning."""
+    """Reads the file, or its backup if the file is damaged. If both are, starts without offsets and logs a warning."""
     for candidate in (path, path.with_name(path.name + ".bak")):
         try:
             return dict(ResetOffsetBody.decode(candidate.read_bytes()).offset_table)

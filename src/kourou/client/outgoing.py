@@ -1,10 +1,10 @@
-"""Messages on their way to a broker: what the user says, and what is sent of it.
+"""Messages to be sent: what the user specifies, and the request that is made from it.
 
-    Message   what the user says         body, tag, keys, properties, delay …
-    Draft     what is sent               body (compressed perhaps), sysFlag, the properties string, the unique id
+    Message   what the user specifies    body, tag, keys, properties, delay …
+    Draft     what is sent               body (possibly compressed), sysFlag, the properties string, the unique id
 
-A draft is made once. Sent again after a failure, it keeps its unique id, so that a reader can tell a copy from another
-message. Java: DefaultMQProducerImpl.sendKernelImpl, MessageBatch.
+A draft is made once. When it is sent again after a failure it keeps its unique id, so that a consumer can recognise a
+copy of a message. Java: DefaultMQProducerImpl.sendKernelImpl, MessageBatch.
 """
 
 import time
@@ -28,36 +28,36 @@ from kourou.protocol.message import MessageQueue
 from kourou.protocol.properties import KEY_SEPARATOR, PROPERTIES_SIZE_MAX, Property
 
 DELAY_MAX: Final = timedelta(days=3)
-"""What brokers allow by default (`timerMaxDelaySec`); more is refused by them, not by us."""
+"""The default limit of brokers (`timerMaxDelaySec`). Brokers refuse longer delays; the client does not."""
 
 _PREPARED: Final = int(SysFlag.TRANSACTION_PREPARED)
 _DEFAULT_QUEUES: Final = str(DEFAULT_QUEUES)
 
 
 class Message(msgspec.Struct, kw_only=True):
-    """A message to be sent. Only the body is needed."""
+    """A message to be sent. Only the body is required."""
 
     body: bytes = msgspec.field()
     tag: str | None = None
-    """What consumers may filter by."""
+    """Consumers can filter by it."""
     keys: str | Sequence[str] = ()
-    """What the message can be found by later. One key, or several."""
+    """One key or several, by which the message can be found later."""
     properties: Mapping[str, str] = {}
-    """Whatever else there is to say; consumers may filter by it with SQL."""
+    """Application data; consumers can filter by it with SQL."""
     delay: timedelta | None = None
-    """Deliver it this much later (a broker of 5.0 or later)."""
+    """Deliver the message after this time (brokers of 5.0 or later, with timers)."""
     deliver_at: datetime | None = None
-    """Deliver it then (a broker of 5.0 or later)."""
+    """Deliver the message at this time (brokers of 5.0 or later, with timers)."""
     delay_level: int = 0
-    """Deliver it after one of the broker's fixed delays, 1 (a second) to 18 (two hours)."""
+    """Deliver the message after one of the broker's fixed delays: 1 (a second) to 18 (two hours) by default."""
     flag: int = 0
-    """A number of your own, which brokers carry along."""
+    """An integer for the application; brokers pass it on."""
     wait_stored: bool = True
-    """False: be answered before the broker's flush and replication modes are satisfied."""
+    """False: the broker answers without waiting for its flush and replication modes."""
 
 
 class Draft(msgspec.Struct):
-    """A message as it is sent; the topic is the one that brokers know."""
+    """A message as it is sent; its topic includes the namespace."""
 
     topic: str
     body: bytes
@@ -66,9 +66,9 @@ class Draft(msgspec.Struct):
     properties: str
     unique_id: str
     size: int
-    """Of the body as the user had it."""
+    """The size of the body before compression."""
     ids: str
-    """The ids that the user gets: of one message, or of all in a batch."""
+    """The ids that the user gets: of one message, or of all messages of a batch."""
     code: int = RequestCode.SEND_MESSAGE_V2
     kind: int = 0
     """For traces: 0 normal, 1 half, 3 delayed, 4 ordered."""
@@ -96,14 +96,14 @@ class Draft(msgspec.Struct):
 
 
 def draft(topic: str, message: Message, settings: ProducerSettings, extra: dict[str, str] | None = None) -> Draft:
-    """What is sent of a message. `extra` are properties of the system's own. Raises InvalidMessageError."""
+    """Makes the draft of a message. `extra` are system properties. Raises InvalidMessageError."""
     body = message.body
     if type(body) is not bytes:
         body = _as_bytes(body)
     size = len(body)
     if not 0 < size <= settings.body_size_max:
         raise InvalidMessageError(
-            f"a body of {size} bytes: at least 1 and at most {settings.body_size_max} are allowed (maxMessageSize)"
+            f"the body has {size} bytes; 1 to {settings.body_size_max} are allowed (body_size_max)"
         )
     unique_id = MESSAGE_IDS.next(time.time_ns() // 1_000_000)
     text, kind, keys = _properties_text(message, unique_id, extra)
@@ -133,17 +133,17 @@ def draft(topic: str, message: Message, settings: ProducerSettings, extra: dict[
 def _as_bytes(body: object) -> bytes:
     if isinstance(body, bytearray | memoryview):
         return bytes(body)
-    raise InvalidMessageError(f"a body is bytes, not {type(body).__name__}: encode it first")
+    raise InvalidMessageError(f"the body must be bytes, not {type(body).__name__}: encode it first")
 
 
 def _check_flag(flag: int) -> None:
     if not isinstance(flag, int) or not -(2**31) <= flag < 2**31:
-        raise InvalidMessageError(f"a flag is a number of 32 bits, not {flag!r}")
+        raise InvalidMessageError(f"the flag must be a 32-bit integer, not {flag!r}")
 
 
 def _check_text(what: str, value: object) -> None:
     if not isinstance(value, str):
-        raise InvalidMessageError(f"{what} is text, not {type(value).__name__}: {str(value)[:40]!r} in quotes may do")
+        raise InvalidMessageError(f"{what} must be a string, not {type(value).__name__}")
 
 
 def _properties_text(message: Message, unique_id: str, extra: dict[str, str] | None) -> tuple[str, int, str]:
@@ -171,13 +171,15 @@ def _properties_text(message: Message, unique_id: str, extra: dict[str, str] | N
     except LocalProtocolError as error:
         raise InvalidMessageError(str(error)) from None
     if len(text) + len(own) > PROPERTIES_SIZE_MAX:
-        raise InvalidMessageError(f"properties take more than the {PROPERTIES_SIZE_MAX} bytes that fit")
+        raise InvalidMessageError(
+            f"the properties take more than the {PROPERTIES_SIZE_MAX} bytes that a message can have"
+        )
     return text + own, kind, keys
 
 
 def _add_user_properties(named: dict[str, str], properties: Mapping[str, str]) -> None:
     if not isinstance(properties, Mapping):
-        raise InvalidMessageError(f"properties are a mapping of text to text, not {type(properties).__name__}")
+        raise InvalidMessageError(f"properties must map strings to strings, not be a {type(properties).__name__}")
     for name, value in properties.items():
         _check_text("the name of a property", name)
         _check_text(f"property {name[:40]!r}", value)
@@ -189,33 +191,33 @@ def _joined_keys(keys: str | Iterable[str]) -> str:
     try:
         found = [keys] if isinstance(keys, str) else list(keys)
     except TypeError:
-        raise InvalidMessageError(f"keys are text, or a list of texts, not {type(keys).__name__}") from None
+        raise InvalidMessageError(f"keys must be a string or a list of strings, not {type(keys).__name__}") from None
     for key in found:
         _check_text("a key", key)
         if not key or KEY_SEPARATOR in key:
-            raise InvalidMessageError(f"key {key[:40]!r} is empty or holds a blank, and blanks separate keys")
+            raise InvalidMessageError(f"key {key[:40]!r} is empty or contains a space, which separates keys")
     return KEY_SEPARATOR.join(found)
 
 
 def _delay(message: Message) -> dict[str, str]:
     given = [message.delay is not None, message.deliver_at is not None, bool(message.delay_level)]
     if sum(given) > 1:
-        raise InvalidMessageError("delay, deliver_at and delay_level exclude each other")
+        raise InvalidMessageError("give only one of delay, deliver_at and delay_level")
     if message.delay is not None and not isinstance(message.delay, timedelta):
-        raise InvalidMessageError(f"a delay is a timedelta, not {type(message.delay).__name__}")
+        raise InvalidMessageError(f"delay must be a timedelta, not {type(message.delay).__name__}")
     if message.deliver_at is not None and not isinstance(message.deliver_at, datetime):
-        raise InvalidMessageError(f"deliver_at is a datetime, not {type(message.deliver_at).__name__}")
+        raise InvalidMessageError(f"deliver_at must be a datetime, not {type(message.deliver_at).__name__}")
     if not isinstance(message.delay_level, int):
-        raise InvalidMessageError(f"a delay level is a number, not {type(message.delay_level).__name__}")
+        raise InvalidMessageError(f"delay_level must be an integer, not {type(message.delay_level).__name__}")
     if message.delay is not None:
         delay_ms = round(message.delay.total_seconds() * 1000)
         if delay_ms < 0:
-            raise InvalidMessageError(f"a delay of {message.delay} lies in the past")
+            raise InvalidMessageError(f"a delay of {message.delay} is in the past")
         return {Property.TIMER_DELAY_MS: str(delay_ms)}
     if message.deliver_at is not None:
         return {Property.TIMER_DELIVER_MS: str(round(message.deliver_at.timestamp() * 1000))}
     if message.delay_level < 0:
-        raise InvalidMessageError(f"delay level {message.delay_level}: levels count from 1")
+        raise InvalidMessageError(f"delay level {message.delay_level}is below 1, the first level")
     return {Property.DELAY_LEVEL: str(message.delay_level)}
 
 
@@ -232,8 +234,8 @@ def draft_batches(topic: str, messages: Iterable[Message], settings: ProducerSet
     size = 0
     for message in messages:
         if message.delay_level or message.delay is not None or message.deliver_at is not None:
-            raise InvalidMessageError("a message in a batch can't be delayed")
-        entry, unique_id = _batch_entry(topic, message, settings)
+            raise InvalidMessageError("a message in a batch can't be delayed: send it by itself")
+        entry, unique_id = _batch_entry(message, settings)
         if entries and (size + len(entry) > settings.batch_size_max or len(entries) >= settings.batch_count_max):
             batches.append(_batch(topic, entries, ids))
             entries, ids, size = [], [], 0
@@ -245,11 +247,11 @@ def draft_batches(topic: str, messages: Iterable[Message], settings: ProducerSet
     return batches
 
 
-def _batch_entry(topic: str, message: Message, settings: ProducerSettings) -> tuple[bytes, str]:
+def _batch_entry(message: Message, settings: ProducerSettings) -> tuple[bytes, str]:
     body = message.body if type(message.body) is bytes else _as_bytes(message.body)
     if not 0 < len(body) <= settings.body_size_max:
         raise InvalidMessageError(
-            f"a body of {len(body)} bytes for {topic!r}: 1 to {settings.body_size_max} are allowed"
+            f"the body has {len(body)} bytes; 1 to {settings.body_size_max} are allowed (body_size_max)"
         )
     unique_id = MESSAGE_IDS.next(time.time_ns() // 1_000_000)
     text, _, _ = _properties_text(message, unique_id, None)

@@ -1,8 +1,8 @@
-"""Connections by address: opened when first needed, kept, opened again when lost.
+"""Connections by address: opened at the first use, kept open, and opened again when lost.
 
-One connection per server carries everything, in both directions: brokers ask clients on the connection that the client
-opened. Several callers that need the same new connection wait for one attempt, and a caller that is cancelled meanwhile
-takes it from nobody.
+One connection per server carries all requests, in both directions: brokers send requests to clients on the connection
+that the client opened. Callers that need the same new connection wait for one attempt; if one of them is cancelled
+meanwhile, the attempt goes on for the others.
 """
 
 import asyncio
@@ -24,10 +24,10 @@ _ONE_WAY = int(CommandFlag.ONE_WAY)
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port; an IPv6 host may stand in brackets. Raises ConnectFailedError."""
+    """Host and port; an IPv6 host may be in brackets. Raises ConnectFailedError."""
     host, _, port = address.rpartition(":")
     if not host or not port.isascii() or not port.isdigit():
-        raise ConnectFailedError(f"{address!r} is no address: host:port is expected")
+        raise ConnectFailedError(f"{address!r} is not an address: host:port is expected")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
@@ -51,8 +51,8 @@ class Pool:
         self._links: dict[str, Link] = {}
         self._opening: dict[str, asyncio.Task[Link]] = {}
         self._closed = False
-        self.on_connected: Callable[[str], None] | None = None  # told of every new connection
-        self.on_lost: Callable[[str, str], None] | None = None  # and of every one that is gone, with the reason
+        self.on_connected: Callable[[str], None] | None = None  # called with the address of every new connection
+        self.on_lost: Callable[[str, str], None] | None = None  # called with address and reason when one is lost
 
     def link(self, address: str) -> Link | None:
         """The open connection to this address, if there is one."""
@@ -61,11 +61,11 @@ class Pool:
 
     @property
     def addresses(self) -> list[str]:
-        """Where there are open connections to."""
+        """The addresses with open connections."""
         return [address for address, link in self._links.items() if link.is_open]
 
     async def connected(self, address: str) -> Link:
-        """The connection to this address, opened if need be. Raises ConnectFailedError, ClosedError."""
+        """The connection to this address; opens it if necessary. Raises ConnectFailedError, ClosedError."""
         link = self.link(address)
         if link is not None:
             return link
@@ -100,44 +100,44 @@ class Pool:
             self.on_lost(address, link.reason or f"closed by the {'client' if is_ours else 'server'}")
 
     def sign(self, command: Command) -> None:
-        """Signs, if there is an account."""
+        """Signs the request, if the client has credentials."""
         if self._credentials is not None:
             self._credentials.sign(command)
 
     def begin(self, link: Link, command: Command, timeout: float) -> "asyncio.Future[Command]":
-        """Signed and sent on a connection that is there already: see `Link.begin`."""
+        """Signs a request and sends it on an open connection: see `Link.begin`."""
         if self._credentials is not None:
             self._credentials.sign(command)
         return link.begin(command, timeout)
 
     async def request(self, address: str, command: Command, timeout: float) -> Command:
-        """The answer, whatever its code. Raises TransportError, ClosedError."""
+        """The answer, with any code. Raises TransportError, ClosedError."""
         link = self.link(address) or await self.connected(address)
         self.sign(command)
         return await link.request(command, timeout)
 
     async def ask(self, address: str, command: Command, timeout: float) -> Command:
-        """The answer, which is success. Raises RefusedError for any other, TransportError, ClosedError."""
+        """The successful answer. Raises RefusedError for any other, TransportError, ClosedError."""
         answer = await self.request(address, command, timeout)
         if answer.code != 0:
             raise refused(answer.code, answer.remark)
         return answer
 
     async def tell(self, address: str, command: Command) -> None:
-        """A one-way request. Raises TransportError when it can't be sent, ClosedError."""
+        """Sends a one-way request. Raises TransportError if it can't be sent, ClosedError."""
         link = self.link(address) or await self.connected(address)
         command.flag |= _ONE_WAY
         self.sign(command)
         await link.send(command)
 
     def forget(self, address: str) -> None:
-        """Closes the connection to a server that is of no use any more."""
+        """Closes the connection to a server that is no longer used."""
         link = self._links.pop(address, None)
         if link is not None:
             link.close()
 
     async def close(self, grace: float = 2.0) -> None:
-        """Closes all connections; what is to be sent is sent, within `grace` seconds."""
+        """Closes all connections after their unsent bytes were sent, within `grace` seconds."""
         self._closed = True
         opening = list(self._opening.values())
         for task in opening:
@@ -152,7 +152,7 @@ class Pool:
             await asyncio.wait([link.lost for link in links], timeout=grace)
         for link in links:
             if not link.lost.done():
-                link.abort(f"not closed in {grace:g} s")
+                link.abort(f"not closed within {grace:g} s")
 
 
 __all__ = ["ConnectFailedError", "Pool", "TransportError", "split_address"]

@@ -1,12 +1,12 @@
 """Sending messages.
 
     send            one message, up to 1 + 2 attempts on different brokers within one time limit
-    send_many       many, pipelined: the next is sent before the last is answered
+    send_many       many, pipelined: the next is sent before the previous one is answered
     send_batch      many in few requests: one append, one queue, all or nothing per request
-    send_one_way    no answer is awaited: quick, and may be lost
+    send_one_way    does not wait for an answer: fast, and may be lost
 
-Without more words, messages go to the queues of a topic in turn. An ordering key, a selector or a queue fixes it; then
-a failed attempt is not repeated elsewhere. How much may be under way is bounded (in_flight.py); further sends wait.
+By default, messages go to the queues of a topic in turn. An ordering key, a selector or a queue fixes the queue; then
+a failed attempt is not repeated on another. The messages in flight are limited (in_flight.py); further sends wait.
 
 Java: DefaultMQProducerImpl.
 """
@@ -55,16 +55,16 @@ RETRIED_CODES: Final = frozenset(
         ResponseCode.GO_AWAY,
     }
 )
-"""Refusals that another broker, or the same one a little later, may not repeat."""
+"""Refusals after which another broker, or the same one a little later, may accept the message."""
 
 RETRY_PAUSE_S: Final = 0.05
-"""Before an attempt on the same broker that has just failed; doubled each time."""
+"""The pause before another attempt on the same broker; doubled each time."""
 
 PROBE_INTERVAL_S: Final = 3.0
 
 
 def by_key(key: str) -> Selector:
-    """Always the same queue for the same key, as long as the number of queues stays. Java: SelectMessageQueueByHash."""
+    """The same queue for the same key, as long as the number of queues is the same. Java: SelectMessageQueueByHash."""
     hash_ = abs(java_hash(key))
     return lambda queues: queues[hash_ % len(queues)]
 
@@ -107,7 +107,7 @@ class Producer:
     ) -> SendResult:
         """Send one message and wait until it is stored.
 
-        Raises NoRouteError, InvalidMessageError, InvalidNameError, RefusedError (the broker's no), TransportError (no
+        Raises NoRouteError, InvalidMessageError, InvalidNameError, RefusedError (by the broker), TransportError (no
         broker reached, or none answered in time), ClosedError. After a RequestTimedOutError the message may be stored.
         """
         message = make_message(
@@ -136,7 +136,7 @@ class Producer:
         selector: Selector | None = None,
         timeout: float | None = None,
     ) -> list[SendResult]:
-        """Send many messages, each by itself, without waiting for one before sending the next.
+        """Send many messages, each in its own request, without waiting for one before sending the next.
 
         `timeout` is for each message. With an ordering key, a queue or a selector order matters: then each message
         does wait for the one before it (`send_batch` keeps order and is quicker). Raises SendManyError, which has the
@@ -153,8 +153,8 @@ class Producer:
                 prepared = self.draft(topic, message, extra)
                 if fixed is not None:
                     await self._collect(under_way, len(under_way), results, limit)
-                # Half is collected and the rest stays under way. But nobody waits at the gate holding a place that
-                # only they could free: two who did would wait for each other.
+                # Collect half of them and keep the rest in flight. But never wait for room while holding places that
+                # only this caller could free: two such callers would wait for each other.
                 while under_way and not self._in_flight.has_room(prepared.size):
                     await self._collect(under_way, (len(under_way) + 1) // 2, results, limit)
                 await self._in_flight.wait(prepared.size)
@@ -180,14 +180,14 @@ class Producer:
         selector: Selector | None = None,
         timeout: float | None = None,
     ) -> list[SendResult]:
-        """Send messages packed together, in as few requests as their size allows; a result for each request.
+        """Send messages in batches, in as few requests as their size allows. Returns a result for each request.
 
         The messages of a request are stored together in one queue, or not at all. None of them may be delayed. Raises
         as `send`; requests before the one that failed have been stored.
         """
         naming.check_sendable(topic)
         if topic.startswith(naming.RETRY_PREFIX):
-            raise InvalidMessageError("a retry topic takes no batches")
+            raise InvalidMessageError("retry topics do not accept batches")
         items = (item if isinstance(item, Message) else Message(body=item) for item in messages)
         batches = draft_batches(self._session.wrap(topic), items, self.settings)
         fixed = _selector(ordering_key, queue, selector, self._session)
@@ -205,9 +205,9 @@ class Producer:
         queue: MessageQueue | None = None,
         selector: Selector | None = None,
     ) -> None:
-        """Send a message and hope for the best: no answer is awaited, and a broker's refusal goes unseen.
+        """Send a message without waiting for an answer. It may be lost, and a refusal is not noticed.
 
-        Raises as `send` for what is known before it leaves.
+        Raises as `send` for errors that are found before it is sent.
         """
         prepared = self.draft(topic, make_message(body, tag=tag, keys=keys, properties=properties))
         self._check_open()
@@ -217,9 +217,9 @@ class Producer:
         await self._session.pool.tell(address, prepared.command(self.group, chosen, _now_ms()))
 
     async def recall(self, topic: str, recall_handle: str) -> str:
-        """Call back a delayed message by the handle in its SendResult; its id is returned.
+        """Cancel a delayed message by the handle in its SendResult. Returns its id.
 
-        Raises RefusedError, also when it was delivered already; TransportError.
+        Raises RefusedError, also if it is already delivered; TransportError.
         """
         wrapped = self._session.wrap(topic)
         header = RecallMessage(topic=wrapped, recall_handle=recall_handle, producer_group=self.group)
@@ -230,16 +230,16 @@ class Producer:
         return (answer.ext or {}).get("msgId", "")
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues that messages of this topic may go to. Raises NoRouteError, NoNameServerError."""
+        """The queues that this topic's messages may be sent to. Raises NoRouteError, NoNameServerError."""
         return (await self._session.routes.get(self._session.wrap(topic))).publish
 
     async def close(self) -> None:
-        """Wait for sends under way, then let brokers know that this group's producer is gone."""
+        """Wait for sends in flight, then tell the brokers that this group's producer leaves."""
         if self._closed:
             return
         self._closed = True
         if not await self._in_flight.drained(self.settings.drain_timeout):
-            log.warning("producer closed with sends under way group=%s count=%d", self.group, self._in_flight.count)
+            log.warning("producer closed with sends in flight group=%s count=%d", self.group, self._in_flight.count)
         await self._session.leave(self.group, is_producer=True)
 
     async def __aenter__(self) -> "Producer":
@@ -251,7 +251,7 @@ class Producer:
     # ── One message ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def draft(self, topic: str, message: Message, extra: dict[str, str] | None = None) -> Draft:
-        """What is sent of a message, with properties of the system's own. Raises as `send` for wrong ones."""
+        """Makes the draft of a message, with system properties in `extra`. Raises as `send` for an invalid message."""
         naming.check_sendable(topic)
         if self._session.namespace:
             extra = {**(extra or {}), "INSTANCE_ID": self._session.namespace}
@@ -263,7 +263,7 @@ class Producer:
             raise ClosedError(f"the producer of group {self.group!r} is closed")
 
     async def send_draft(self, prepared: Draft, fixed: Selector | None, timeout: float | None = None) -> SendResult:
-        """Send what was prepared, under the limits of this producer. Raises as `send`."""
+        """Send a draft, within the limits of this producer. Raises as `send`."""
         self._check_open()
         await self._in_flight.wait(prepared.size)
         try:
@@ -272,7 +272,7 @@ class Producer:
             self._in_flight.leave(prepared.size)
 
     async def _attempt(self, prepared: Draft, fixed: Selector | None, timeout: float) -> SendResult:
-        """Attempts until one succeeds, none is left, or the time is over."""
+        """Tries until an attempt succeeds, none is left, or the time is over."""
         failed: list[tuple[str, KourouError]] = []
         attempts = 1 if fixed is not None else 1 + self.settings.retries
         deadline = time.monotonic() + timeout
@@ -325,7 +325,7 @@ class Producer:
             self.on_sent(prepared, queue, None, 0.0)
 
     def _may_try_again(self, topic: str, failed: "list[tuple[str, KourouError]]") -> bool:
-        """Whether another attempt may do better: for a refusal that will not change, only one on another broker."""
+        """Whether another attempt may succeed; after a permanent refusal, only one on another broker."""
         error = failed[-1][1]
         if not may_help_to_retry(error):
             return False
@@ -336,7 +336,7 @@ class Producer:
         return route is not None and any(queue.broker_name not in asked for queue in route.publish)
 
     async def _before_retry(self, topic: str, failed: "list[tuple[str, KourouError]]", deadline: float) -> None:
-        """What failed may be known better by now: ask for the route, and give the only broker some time."""
+        """Prepares another attempt: refreshes the route, and waits if there is only one broker."""
         with suppress(KourouError):
             await self._session.routes.refresh(topic, or_default=True)
         route = self._session.routes.cached(topic)
@@ -351,7 +351,7 @@ class Producer:
         """The queue for the next attempt. Raises NoRouteError."""
         queues = route.publish
         if not queues:
-            hint = "its brokers take no messages now: no master is up, or writing is not permitted"
+            hint = "its brokers accept no messages: no master is up, or writing is not permitted"
             raise NoRouteError(self._session.unwrap(route.topic), str(self._session.name_servers), hint)
         if fixed is not None:
             return fixed(queues)
@@ -368,7 +368,7 @@ class Producer:
         return queues[chosen]
 
     def _choose_carefully(self, queues: Sequence[MessageQueue], turn: int, avoid: str | None) -> int | None:
-        """The next queue on another broker than `avoid`, on one without faults if there is one."""
+        """The next queue on a broker other than `avoid`, preferably on one without faults."""
         now, faults, count = _steady_ms(), self._faults, len(queues)
         others = [at % count for at in range(turn, turn + count) if queues[at % count].broker_name != avoid]
         if faults is None:
@@ -380,7 +380,7 @@ class Producer:
         return None
 
     async def _probe(self) -> None:
-        """Looks whether brokers that could not be reached are back."""
+        """Checks whether unreachable brokers are back."""
         assert self._faults is not None
         for broker in self._faults.unreachable():
             try:
@@ -392,7 +392,7 @@ class Producer:
     # ── Many messages ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _begin(self, sent: "_UnderWay", timeout: float) -> None:
-        """Sends without waiting for the answer. What fails already is kept for `_collect` to try again."""
+        """Sends without waiting for the answer. A failure is kept, and `_collect` tries again."""
         sent.future = sent.error = None
         session, prepared = self._session, sent.prepared
         try:
@@ -409,12 +409,12 @@ class Producer:
         except KourouError as error:
             sent.error = error
         except TimeoutError:
-            sent.error = RequestTimedOutError(f"{queue.broker_name} did not read for {timeout:g} s")
+            sent.error = RequestTimedOutError(f"{queue.broker_name} did not accept data for {timeout:g} s")
 
     async def _collect(
         self, under_way: "list[_UnderWay]", count: int, results: "list[SendResult | KourouError]", timeout: float
     ) -> None:
-        """Waits for the answers of the first `count` under way; what failed is sent again, all of it at once."""
+        """Waits for the answers of the first `count` in flight; those that failed are sent again, all at once."""
         pending = under_way[:count]
         while pending:
             again: list[_UnderWay] = []
@@ -457,14 +457,14 @@ class Producer:
 
 
 class _UnderWay:
-    """One of many messages that are sent at once."""
+    """One message of `send_many`."""
 
     __slots__ = ("_entered", "begun", "error", "failed", "fixed", "future", "index", "prepared", "queue")
 
     def __init__(self, prepared: Draft, fixed: Selector | None, index: int) -> None:
         self.prepared = prepared
         self.fixed = fixed
-        self.index = index  # of its result
+        self.index = index  # the index of its result
         self.queue: MessageQueue | None = None
         self.future: asyncio.Future[Command] | None = None
         self.error: KourouError | None = None
@@ -482,7 +482,7 @@ _NOT_YET: Final = ClosedError("not answered yet")
 
 
 def may_help_to_retry(error: KourouError) -> bool:
-    """Whether another broker, or the same one a little later, may do better."""
+    """Whether another broker, or the same one a little later, may accept the message."""
     if isinstance(error, TransportError | NoBrokerError):
         return True
     return _is_unsafe(error) or getattr(error, "response_code", None) in RETRIED_CODES
@@ -493,7 +493,7 @@ def _is_unsafe(error: KourouError) -> bool:
 
 
 def _last(failed: "list[tuple[str, KourouError]]") -> KourouError:
-    """The last error, with a note about the attempts before."""
+    """The last error, with a note about the earlier attempts."""
     error = failed[-1][1]
     if len(failed) > 1:
         error.add_note("attempts: " + "; ".join(f"{broker}: {cause}" for broker, cause in failed))
@@ -511,10 +511,10 @@ def make_message(
     delay_level: int = 0,
     flag: int = 0,
 ) -> Message:
-    """A message from what a user says of it, all at once or one by one. Raises InvalidMessageError for both."""
+    """A message from a `Message`, or from single arguments. Raises InvalidMessageError for a mix of both."""
     if isinstance(body, Message):
         if tag or keys or properties or delay or deliver_at or delay_level or flag:
-            raise InvalidMessageError("a Message says all about itself: tag, keys and the like belong in there")
+            raise InvalidMessageError("set tag, keys and other options on the Message, not as arguments beside it")
         return body
     return Message(
         body=body,
@@ -532,7 +532,7 @@ def _selector(
     ordering_key: str | None, queue: MessageQueue | None, selector: Selector | None, session: Session
 ) -> Selector | None:
     if sum(given is not None for given in (ordering_key, queue, selector)) > 1:
-        raise InvalidMessageError("ordering_key, queue and selector exclude each other")
+        raise InvalidMessageError("give only one of ordering_key, queue and selector")
     if ordering_key is not None:
         return by_key(ordering_key)
     if queue is not None:
@@ -545,12 +545,12 @@ def _sharding(ordering_key: str | None) -> dict[str, str] | None:
     if ordering_key is None:
         return None
     if not isinstance(ordering_key, str):
-        raise InvalidMessageError(f"an ordering key is text, not {type(ordering_key).__name__}")
+        raise InvalidMessageError(f"ordering_key must be a string, not {type(ordering_key).__name__}")
     return {Property.SHARDING_KEY: ordering_key}
 
 
 def _broker_of_handle(handle: str) -> str | None:
-    """The broker that a recall handle names: base64 of `v1 topic broker timestamp id`."""
+    """The broker in a recall handle, which is base64 of `v1 topic broker timestamp id`."""
     import base64
 
     try:
@@ -561,7 +561,7 @@ def _broker_of_handle(handle: str) -> str | None:
 
 
 def _steady_ms() -> int:
-    """For durations: the time of day may jump."""
+    """A monotonic clock, for durations: the time of day may jump."""
     return time.monotonic_ns() // 1_000_000
 
 

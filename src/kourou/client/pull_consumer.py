@@ -1,6 +1,6 @@
-"""Pulling by hand: which queue, from which offset, how many. For tools, tails and pipelines.
+"""Explicit pulls: from a given queue and offset. For tools and pipelines.
 
-Nothing happens by itself here: no queues are shared, no offsets committed. Java: DefaultMQPullConsumer.
+Nothing is automatic: queues are not shared, offsets are not committed. Java: DefaultMQPullConsumer.
 """
 
 from datetime import datetime
@@ -18,15 +18,15 @@ from kourou.protocol.message import MessageQueue
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """What a pull brought."""
+    """The result of a pull."""
 
     messages: list[Delivery]
     status: PullStatus
     next_offset: int
-    """Where to pull next."""
+    """The offset for the next pull."""
     min_offset: int
     max_offset: int
-    """The ends of the queue: its first message, and the offset that the next one will have."""
+    """The offset of the queue's first message, and the offset that its next message will have."""
 
 
 class PullConsumer:
@@ -40,7 +40,7 @@ class PullConsumer:
         self._offsets = BrokerOffsets(session, self.group)
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues that can be read, sorted. Raises NoRouteError."""
+        """The readable queues, sorted. Raises NoRouteError."""
         return (await self._session.routes.refresh(self._session.wrap(topic))).subscribe
 
     async def pull(
@@ -53,7 +53,7 @@ class PullConsumer:
         sql: str | None = None,
         wait: float = 0.0,
     ) -> Batch:
-        """Up to `count` messages from `offset` on; with `wait`, the broker may hold the request that many seconds.
+        """Up to `count` messages, starting at `offset`. If there is none, the broker waits up to `wait` seconds.
 
         Raises RefusedError, TransportError, NoBrokerError, InvalidExpressionError.
         """
@@ -71,7 +71,7 @@ class PullConsumer:
         return Batch(messages, pulled.status, pulled.next_offset, pulled.min_offset, pulled.max_offset)
 
     async def _known(self, queue: MessageQueue) -> MessageQueue:
-        """The queue by the names that brokers know; its route is there afterwards."""
+        """The queue with the names that brokers know. Fetches its route if necessary."""
         queue = MessageQueue(self._session.wrap(queue.topic), queue.broker_name, queue.queue_id)
         self._session.use(queue.topic)
         if self._session.routes.cached(queue.topic) is None:
@@ -83,7 +83,7 @@ class PullConsumer:
         return await max_offset(self._session, await self._known(queue))
 
     async def min_offset(self, queue: MessageQueue) -> int:
-        """The offset of the first message that is still there."""
+        """The offset of the first message that is still stored."""
         return await min_offset(self._session, await self._known(queue))
 
     async def search_offset(self, queue: MessageQueue, when: datetime | float) -> int:
@@ -92,7 +92,7 @@ class PullConsumer:
         return await search_offset(self._session, await self._known(queue), round(seconds * 1000))
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """Where the group stands; None when it never was in this queue."""
+        """The group's offset; None if it has none in this queue."""
         return await self._offsets.read(await self._known(queue))
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
@@ -100,7 +100,7 @@ class PullConsumer:
         await self._offsets.reset(await self._known(queue), offset)
 
     async def close(self) -> None:
-        """Nothing is held open."""
+        """Does nothing: there is nothing to release."""
 
     async def __aenter__(self) -> "PullConsumer":
         return self

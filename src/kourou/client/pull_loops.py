@@ -1,8 +1,8 @@
-"""Fetching messages ahead: a pull loop for each queue that a consumer has.
+"""Prefetching: a pull loop for each queue that is assigned to a consumer.
 
-Pulling rests while enough of a queue is held. What is pulled becomes deliveries, which the consumer hands out. After an
-error the loop waits as long as the error asks for and goes on from where it was. Java: PullMessageService,
-DefaultMQPushConsumerImpl.pullMessage.
+A loop pauses while enough messages of its queue are unsettled. Pulled records become deliveries, which the consumer
+hands out. After an error the loop waits, for a time that depends on the error, and continues at the same offset. Java:
+PullMessageService, DefaultMQPushConsumerImpl.pullMessage.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _BUSY: Final = frozenset({ResponseCode.FLOW_CONTROL, ResponseCode.SYSTEM_BUSY})
 
 
 class PullLoops:
-    """Pulls the queues of one consumer."""
+    """The pull loops of one consumer."""
 
     def __init__(self, consumer: "Consumer") -> None:
         self._consumer = consumer
@@ -43,7 +43,7 @@ class PullLoops:
         assigned.puller = self._session.spawn(self._pull_loop(assigned), name)
 
     async def _pull_loop(self, assigned: AssignedQueue) -> None:
-        """Pulls as long as the queue is ours."""
+        """Pulls as long as the queue is assigned to us."""
         wanted = self._consumer.subscriptions.get(assigned.queue.topic)
         assert wanted is not None
         settings, how = self._consumer.settings, self._consumer.how(wanted)
@@ -72,11 +72,11 @@ class PullLoops:
                 await asyncio.sleep(PULL_ERROR_PAUSE_S)
 
     def _commit_of(self, assigned: AssignedQueue) -> int | None:
-        """The offset that a pull tells the broker on the way: only when all that was pulled before is done.
+        """The offset that a pull commits along with it: only if everything that was pulled before is settled.
 
-        Apache's broker stores it in a thread of its own, maybe after an offset that was stored later: the group of a
-        consumer that pulled, acknowledged and closed went back. When all is done, nothing can be acknowledged before
-        this pull is answered.
+        Apache's broker stores it in another thread, possibly after an offset that was sent later: the group of a
+        consumer that pulled, acknowledged and closed would go back. If everything is settled, nothing can be
+        acknowledged before this pull is answered.
         """
         if self._consumer.settings.broadcast:
             return None
@@ -84,7 +84,7 @@ class PullLoops:
         return committed if committed == assigned.next_offset else None
 
     async def _must_rest(self, assigned: AssignedQueue) -> bool:
-        """Waits while enough of the queue is held, or it may not be pulled; True if it waited."""
+        """Waits while enough messages are unsettled, or the queue must not be pulled; True if it waited."""
         settings, unsettled = self._consumer.settings, assigned.unsettled
         is_full = (
             unsettled.count > settings.queue_messages
@@ -115,8 +115,8 @@ class PullLoops:
                 pulled.next_offset,
             )
             if pulled.next_offset <= assigned.next_offset:
-                await asyncio.sleep(PULL_ERROR_PAUSE_S)  # it may do so again and again
-            assigned.puller = None  # this is it: it ends by itself, and another one begins
+                await asyncio.sleep(PULL_ERROR_PAUSE_S)  # the broker may do so repeatedly
+            assigned.puller = None  # this loop: it ends by itself, and another one starts
             await self._consumer.rebalancer.restart(assigned.queue, pulled.next_offset)
             return
         assigned.next_offset = pulled.next_offset
@@ -130,7 +130,7 @@ class PullLoops:
             self._consumer.offsets.commit(assigned.queue, pulled.next_offset)
 
     def _deliver(self, assigned: AssignedQueue, wanted: SubscriptionData, pulled: Pulled) -> bool:
-        """Makes deliveries of what was pulled; False when nothing of it is wanted."""
+        """Makes deliveries of the pulled records; False if the subscription wants none of them."""
         consumer, queue, unwrap = self._consumer, assigned.queue, self._session.unwrap
         topic = unwrap(queue.topic)
         is_retry = queue.topic.startswith(naming.RETRY_PREFIX)
@@ -152,15 +152,15 @@ class PullLoops:
         return True
 
     async def _after_pull_error(self, assigned: AssignedQueue, error: Exception) -> None:
-        """Waits as long as the error asks for, and repairs what can be."""
+        """Waits for a time that depends on the error, and fixes its cause if that is possible."""
         pause = PULL_ERROR_PAUSE_S
         if isinstance(error, RefusedError) and error.response_code in _BUSY:
             pause = BUSY_PAUSE_S
         elif isinstance(error, SubscriptionError):
-            await self._session.heartbeat()  # the broker has forgotten us, or not heard of us yet
+            await self._session.heartbeat()  # the broker does not know this client, or no longer
         elif isinstance(error, TransportError | NoBrokerError):
             assigned.broker_id = 0
         elif isinstance(error, ProtocolError):
-            log.error("messages can't be read queue=%s offset=%d: %s", assigned.queue, assigned.next_offset, error)
+            log.error("messages can't be decoded queue=%s offset=%d: %s", assigned.queue, assigned.next_offset, error)
         log.info("pull failed queue=%s: %s", assigned.queue, error)
         await asyncio.sleep(pause)

@@ -1,9 +1,10 @@
-"""One pull: a request for the messages of a queue from an offset on, and what its answer means.
+"""One pull: a request for the messages of a queue from an offset on, and the decoding of its answer.
 
-Whoever pulls gets records as they are stored; they become messages when somebody looks at them (delivery.py).
+A pull returns records as they are stored; delivery.py decodes them at their first use.
 
-An answer is held to what was asked: no more messages than that, none from before the offset, in order, and the next
-offset lies after them. An offset that goes backwards would repeat messages for ever, so it is refused.
+An answer is checked against the request: no more messages than requested, none before the offset, in order, and the
+next offset is after them. A next offset that goes backwards would repeat messages for ever, so such an answer is
+refused.
 """
 
 from enum import Enum
@@ -29,27 +30,27 @@ _LITE: Final = int(PullSysFlag.LITE_PULL)
 _BATCH_IN_RECORD: Final = int(SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP)
 
 ANSWER_SLACK_S: Final = 15.0
-"""How much longer than the broker may hold a pull we wait for its answer."""
+"""How long the client waits for an answer beyond the time that the broker may hold the pull."""
 
 
 RECORDS_MAX: Final = 4096
-"""Records of one answer that are decoded where the caller asked for no smaller number."""
+"""Records of one answer that are decoded at most, unless the caller asked for fewer."""
 
 BATCH_MESSAGES_MAX: Final = 16_384
-"""Messages that one record may hold as a batch."""
+"""Messages that one record may contain as a batch."""
 
 OFFSET_MAX: Final = 2**63 - 1
 
 
 class PullStatus(Enum):
-    """What a pull found."""
+    """The outcome of a pull."""
 
     FOUND = ResponseCode.SUCCESS
     NOTHING_NEW = ResponseCode.PULL_NOT_FOUND
     NOTHING_WANTED = ResponseCode.PULL_RETRY_IMMEDIATELY
-    """Messages, but none that the subscription wants."""
+    """There are messages, but none that the subscription wants."""
     OFFSET_MOVED = ResponseCode.PULL_OFFSET_MOVED
-    """The offset lies outside of the queue."""
+    """The offset is outside the queue."""
 
 
 _STATUS = {int(status.value): status for status in PullStatus}
@@ -69,7 +70,7 @@ class Pulled(msgspec.Struct, frozen=True):
 
 
 class Pull(msgspec.Struct, frozen=True, kw_only=True):
-    """How one consumer pulls, always the same but for queue and offset."""
+    """The parameters of a consumer's pulls, other than queue and offset."""
 
     group: str
     subscription: SubscriptionData
@@ -77,7 +78,7 @@ class Pull(msgspec.Struct, frozen=True, kw_only=True):
     batch_size: int = 256 * 1024
     suspend: float = 0.0
     with_subscription: bool = False
-    """The broker takes the subscription from the request, rather than from the group's heartbeats."""
+    """The request carries the subscription; otherwise the broker uses that of the group's heartbeats."""
     is_lite: bool = False
 
 
@@ -92,7 +93,7 @@ async def pull(
 ) -> Pulled:
     """Messages of a queue. Raises RefusedError, TransportError, NoBrokerError, BodyError.
 
-    `commit` is the group's offset, which the broker takes note of on the way.
+    `commit` is the group's offset, which the broker stores along with the pull.
     """
     address, found_id = session.routes.member(queue.broker_name, broker_id)
     flag = (_SUSPEND if how.suspend else 0) | (_LITE if how.is_lite else 0)
@@ -125,7 +126,7 @@ async def pull(
 def read_answer(
     answer: Command, offset: int = 0, *, count: int = RECORDS_MAX, max_body: int = DECOMPRESSED_LIMIT_BYTES
 ) -> Pulled:
-    """What the answer to a pull from `offset` says. Raises RefusedError, HeaderError, BodyError."""
+    """Decodes the answer to a pull from `offset`. Raises RefusedError, HeaderError, BodyError."""
     status = _STATUS.get(answer.code)
     if status is None:
         raise refused(answer.code, answer.remark)
@@ -134,7 +135,7 @@ def read_answer(
     try:
         suggested = int(ext["suggestWhichBrokerId"])
     except (KeyError, ValueError) as error:
-        raise HeaderError(f"answer to a pull without {error}") from None
+        raise HeaderError(f"the broker's answer to a pull has no valid suggestWhichBrokerId: {error}") from None
     records: list[StoredMessage] = []
     if status is PullStatus.FOUND:
         records, is_all = _wanted(answer.body, offset, count, max_body)
@@ -145,7 +146,7 @@ def read_answer(
     elif status is PullStatus.OFFSET_MOVED:
         if not lowest <= following <= highest:
             raise HeaderError(
-                f"the broker moves the offset to {following}, outside of its queue from {lowest} to {highest}"
+                f"the broker moves the offset to {following}, outside its queue, which goes from {lowest} to {highest}"
             )
     elif following < offset:
         raise _backwards(offset, following)
@@ -156,21 +157,21 @@ def _offset_in(ext: dict[str, str], name: str) -> int:
     try:
         offset = int(ext[name])
     except (KeyError, ValueError) as error:
-        raise HeaderError(f"answer to a pull without {error}") from None
+        raise HeaderError(f"the broker's answer to a pull has no valid {name}: {error}") from None
     if not -1 <= offset <= OFFSET_MAX:
-        raise HeaderError(f"answer to a pull with {name}={offset}")
+        raise HeaderError(f"the broker's answer to a pull has an invalid {name}: {offset}")
     return offset
 
 
 def _backwards(offset: int, following: int) -> HeaderError:
     return HeaderError(
-        f"the broker was asked for messages from offset {offset} on and continues at {following}: "
-        "that would repeat messages for ever, so the answer is dropped"
+        f"the broker answers a pull from offset {offset} with the next offset {following}: "
+        "it would repeat messages for ever, so the answer is dropped"
     )
 
 
 def _wanted(body: bytes, offset: int, count: int, max_body: int) -> tuple[list[StoredMessage], bool]:
-    """The records from this offset on, `count` at most, and whether these are all. Raises BodyError."""
+    """The records from this offset on, at most `count`, and whether these are all. Raises BodyError."""
     found = records_of(body, count=count + 1, max_body=max_body)
     is_all = len(found) <= count
     kept: list[StoredMessage] = []
@@ -187,7 +188,7 @@ def _wanted(body: bytes, offset: int, count: int, max_body: int) -> tuple[list[S
 def records_of(
     body: bytes, *, count: int = RECORDS_MAX, max_body: int = DECOMPRESSED_LIMIT_BYTES
 ) -> list[StoredMessage]:
-    """The first `count` records in a body; one that holds a batch comes as its messages. Raises BodyError."""
+    """The first `count` records in a body; a record with a batch is split into its messages. Raises BodyError."""
     records = decode_records(body, count=count)
     if any(record.sys_flag & _BATCH_IN_RECORD == _BATCH_IN_RECORD for record in records):
         return [message for record in records for message in _unwrapped(record, max_body)]

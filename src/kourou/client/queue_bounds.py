@@ -1,4 +1,4 @@
-"""Offsets that brokers know: the ends of a queue, and the place of a time in it. Answers are checked for sense."""
+"""Offsets that brokers are asked for: the first and next of a queue, and the first at a time. Answers are validated."""
 
 from kourou.client.session import Session
 from kourou.protocol.codes import RequestCode
@@ -33,5 +33,7 @@ async def _offset(session: Session, queue: MessageQueue, code: RequestCode, ext:
     answer = await session.pool.ask(address, command, session.settings.request_timeout)
     offset = OffsetAnswer.decode(answer.ext).offset
     if offset < 0 and code != RequestCode.SEARCH_OFFSET_BY_TIMESTAMP:
-        raise HeaderError(f"broker {queue.broker_name} answers {code.name} of {queue} with offset {offset}")
+        raise HeaderError(
+            f"broker {queue.broker_name} answers {code.name} for {queue} with the invalid offset {offset}"
+        )
     return max(offset, 0)

@@ -1,8 +1,8 @@
-"""Which queues a consumer has, and how it comes by them and gives them up.
+"""Which queues are assigned to a consumer: taking them on and giving them up.
 
-Every member of a group computes the share of all from the same lists: the topic's queues, from the route, and the
-group's members, from a broker. When one of them can't be had, or the broker does not know us yet, we keep what we have
-and look again soon. Java: RebalanceImpl, RebalancePushImpl.
+Every member of a group computes the shares of all members from the same lists: the topic's queues, from the route, and
+the group's members, from a broker. If one of the lists is not available, or the broker does not know us yet, we keep
+our queues and try again soon. Java: RebalanceImpl, RebalancePushImpl.
 """
 
 import asyncio
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SOON_S: Final = 1.0
-"""When a round could not give every queue its due, the next comes this much later."""
+"""The time until the next round after an incomplete one."""
 
 UNLOCK_WAIT_S: Final = 20.0
-"""How long the lock of a dropped queue is kept for a message that is being worked on."""
+"""How long the lock of a dropped queue is kept for a message that is still being processed."""
 
 
 MEMBERS_MAX: Final = 10_000
-"""Members of a group that queues are shared with; a broker that names more is not believed."""
+"""The largest number of members that is accepted from a broker."""
 
 MEMBERS_SIZE_MAX: Final = 1024 * 1024
 
 
 class Rebalancer:
-    """Shares the queues of one consumer's topics."""
+    """Assigns queues of its topics to one consumer."""
 
     def __init__(self, consumer: "Consumer") -> None:
         self._consumer = consumer
@@ -69,7 +69,7 @@ class Rebalancer:
             await self.run()
 
     async def run(self) -> None:
-        """Once over all topics. What fails is logged, and tried again soon."""
+        """One round over all topics. Failures are logged and tried again soon."""
         self._balanced = True
         self._session.metrics.rebalances += 1
         consumer = self._consumer
@@ -104,10 +104,13 @@ class Rebalancer:
         command = Command(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ext=header.encode())
         try:
             answer = await self._session.pool.ask(address, command, self._session.settings.request_timeout)
-        except PeerFailedError:  # a broker that has not heard of the group: it is told by a heartbeat
+        except PeerFailedError:  # the broker does not know the group yet: a heartbeat will tell it
             return []
         if len(answer.body) > MEMBERS_SIZE_MAX:
-            raise BodyError(f"the members of group {header.consumer_group!r} take {len(answer.body)} bytes")
+            raise BodyError(
+                f"the member list of group {header.consumer_group!r} has {len(answer.body)} bytes; {MEMBERS_SIZE_MAX} "
+                "are allowed"
+            )
         members = set(GetConsumerListByGroupResponseBody.decode(answer.body).consumer_id_list)
         if len(members) > MEMBERS_MAX:
             raise BodyError(f"group {header.consumer_group!r} has {len(members)} members; {MEMBERS_MAX} are allowed")
@@ -135,7 +138,7 @@ class Rebalancer:
             )
 
     async def take_on(self, queues: "list[MessageQueue]") -> None:
-        """Begins with queues that are ours from now on. Users are told before the first pull, so that they may seek."""
+        """Starts newly assigned queues. Users are told before the first pull, so that they can seek."""
         consumer = self._consumer
         fresh = []
         for queue in queues:
@@ -148,7 +151,7 @@ class Rebalancer:
                 consumer.begin_pulling(assigned)
 
     async def give_up(self, queues: "list[MessageQueue]") -> None:
-        """Gives queues up. Users are told before, so that they may settle what they have; then offsets are stored."""
+        """Gives queues up. Users are told first, so that they can settle messages; then the offsets are stored."""
         consumer = self._consumer
         ours = [queue for queue in queues if queue in consumer.queues]
         await call_queues(consumer.settings.on_revoked, visible(ours), consumer.settings.settle_timeout)
@@ -156,7 +159,7 @@ class Rebalancer:
         for assigned in dropped:
             assigned.drop()
         gone = {assigned.queue for assigned in dropped}
-        await consumer.offsets.persist(gone, confirmed=True)  # first; then others may have them
+        await consumer.offsets.persist(gone, confirmed=True)  # before other members may take them
         for assigned in dropped:
             if assigned.queue not in consumer.queues:
                 consumer.offsets.forget(assigned.queue)
@@ -164,7 +167,7 @@ class Rebalancer:
                 self._session.spawn(self._unlock_when_idle(assigned), f"unlock {assigned.queue}")
 
     async def restart(self, queue: MessageQueue, offset: int) -> None:
-        """Goes on from another offset: what is held of the queue has no effect any more. Raises KourouError."""
+        """Continues at another offset; messages that are already pulled have no effect. Raises KourouError."""
         consumer = self._consumer
         old = consumer.queues.get(queue)
         if old is not None:
@@ -180,7 +183,7 @@ class Rebalancer:
     # ── Locks of orderly consumers ────────────────────────────────────────────────────────────────────────────────
 
     async def _lock(self, queues: "list[MessageQueue]") -> set[MessageQueue]:
-        """Those that the brokers give us."""
+        """The queues that the brokers lock for us."""
         locked: set[MessageQueue] = set()
         for broker, members in _by_broker(queues).items():
             body = LockBatchRequestBody(
@@ -196,7 +199,7 @@ class Rebalancer:
         return locked
 
     async def renew_locks(self) -> None:
-        """Keeps our queues ours; one that another member has now is given up at the next round."""
+        """Renews our locks; a queue that another member has locked is given up at the next round."""
         consumer = self._consumer
         locked = await self._lock(list(consumer.queues))
         for queue, assigned in consumer.queues.items():
@@ -204,7 +207,7 @@ class Rebalancer:
                 consumer.locked(assigned)
 
     async def unlock(self, queues: "list[AssignedQueue]") -> None:
-        """Lets others have these queues. Brokers that can't be told find out by themselves."""
+        """Releases the locks of these queues. On a broker that can't be reached they expire."""
         if not self._consumer.settings.orderly or self._consumer.settings.broadcast:
             return
         for broker, members in _by_broker([assigned.queue for assigned in queues]).items():

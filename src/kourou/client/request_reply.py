@@ -1,4 +1,4 @@
-"""Request and reply over messages: a request is a message that says where its reply goes.
+"""Request and reply over messages: a request is a message that contains where its reply goes.
 
     requester ── message (CORRELATION_ID, REPLY_TO_CLIENT) ─▶ topic ─▶ consumer
         ▲                                                                 │ reply
@@ -39,7 +39,7 @@ class Requests:
         self._session = session
         self._producer = producer
         self._waiting: dict[str, asyncio.Future[Delivery]] = {}
-        self._announced: set[str] = set()  # topics whose brokers have heard of us
+        self._announced: set[str] = set()  # topics whose brokers know this client
         session.answer_to(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._replied)
 
     async def request(
@@ -71,7 +71,7 @@ class Requests:
                 await self._producer.send_draft(prepared, fixed, timeout)
                 return await future
         except TimeoutError:
-            raise NoReplyError(f"nobody replied to the request in {topic!r} within {timeout:g} s") from None
+            raise NoReplyError(f"no reply to the request to topic {topic!r} within {timeout:g} s") from None
         finally:
             self._waiting.pop(correlation, None)
 
@@ -82,11 +82,11 @@ class Requests:
             self._announced.add(topic)
 
     async def reply(self, request: Delivery, body: bytes | Message) -> SendResult:
-        """Send a reply. Raises InvalidMessageError when the message was no request; else as `Producer.send`."""
+        """Send a reply. Raises InvalidMessageError if the message is not a request; otherwise as `Producer.send`."""
         asked = request.properties
         cluster, client = asked.get(Property.CLUSTER), asked.get(Property.REPLY_TO_CLIENT)
         if not cluster or not client:
-            raise InvalidMessageError(f"message {request.message_id} is no request: it does not say whom to reply to")
+            raise InvalidMessageError(f"message {request.message_id} is not a request: it does not say where to reply")
         extra = {
             Property.MESSAGE_TYPE: "reply",
             Property.CORRELATION_ID: asked.get(Property.CORRELATION_ID, ""),
@@ -95,7 +95,7 @@ class Requests:
         }
         message = body if isinstance(body, Message) else Message(body=body)
         prepared = self._producer.draft(cluster + REPLY_SUFFIX, message, extra)
-        prepared.topic = cluster + REPLY_SUFFIX  # which belongs to the cluster, not to a namespace
+        prepared.topic = cluster + REPLY_SUFFIX  # a topic of the cluster, outside any namespace
         prepared.code = int(RequestCode.SEND_REPLY_MESSAGE_V2)
         return await self._producer.send_draft(prepared, None)
 
@@ -135,5 +135,5 @@ def _delivery(header: PushReplyMessage, properties: str, body: bytes, max_body: 
 
 
 def _host(text: str) -> bytes:
-    """Java writes `/ip:port`, at times with a name before the slash."""
+    """Parses an address as Java writes it: `/ip:port`, sometimes with a name before the slash."""
     return encode_host(text.rpartition("/")[2])

@@ -1,4 +1,4 @@
-"""What a send comes to."""
+"""The results of sends."""
 
 from enum import IntEnum
 
@@ -12,7 +12,7 @@ from kourou.protocol.message import MessageQueue
 
 
 class SendStatus(IntEnum):
-    """How safe a stored message is. Others than OK say that a promise of the broker's modes is not kept yet."""
+    """How durable a stored message is. OK: as the broker's flush and replication modes promise; otherwise less."""
 
     OK = ResponseCode.SUCCESS
     FLUSH_DISK_TIMEOUT = ResponseCode.FLUSH_DISK_TIMEOUT
@@ -25,23 +25,23 @@ _STATUS = {int(status): status for status in SendStatus}
 
 
 class SendResult(msgspec.Struct, frozen=True, gc=False):
-    """Where a message is."""
+    """Where a message was stored."""
 
     status: SendStatus
     message_id: str
     """The id that consumers know it by; of a batch, all of them, joined by commas."""
     offset_id: str
-    """Its place in the broker's store; of a batch, all of them, joined by commas."""
+    """The offset id, which encodes its place in the broker's store; of a batch, all of them, joined by commas."""
     queue: MessageQueue
     queue_offset: int
     transaction_id: str | None = None
     region: str | None = None
     recall_handle: str | None = None
-    """What a delayed message can be called back by."""
+    """The handle to recall a delayed message with."""
 
     @property
     def is_safe(self) -> bool:
-        """Stored as safely as the broker's flush and replication modes promise."""
+        """Whether the message is as durable as the broker's flush and replication modes promise."""
         return self.status is SendStatus.OK
 
     @property
@@ -50,7 +50,7 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
 
 
 def send_result(answer: Command, message_id: str, queue: MessageQueue) -> SendResult:
-    """What a broker's answer says, whose code is one of STORED_CODES. Raises HeaderError."""
+    """The result in a broker's answer with one of STORED_CODES. Raises HeaderError."""
     ext = answer.ext or {}
     try:
         queue_id = int(ext["queueId"])
@@ -67,11 +67,11 @@ def send_result(answer: Command, message_id: str, queue: MessageQueue) -> SendRe
             ext.get("recallHandle"),
         )
     except (KeyError, ValueError) as error:
-        raise HeaderError(f"answer to a send without {error}") from None
+        raise HeaderError(f"the broker's answer to a send is not valid: {error}") from None
 
 
 class SendManyError(ClientError):
-    """Some of many messages could not be sent. `results` has each one's result or error, in order."""
+    """Some messages of `send_many` could not be sent. `results` has the result or error of each, in order."""
 
     def __init__(self, results: "list[SendResult | KourouError]") -> None:
         errors = [result for result in results if isinstance(result, KourouError)]

@@ -1,8 +1,9 @@
-"""Where topics are: routes from the name server, kept and refreshed.
+"""Routes: which brokers serve a topic. They come from the name server, are cached, and are refreshed.
 
-A route is kept until a refresh brings a newer one. A refresh that fails, or finds the topic gone, leaves it as it is:
-an old route is better than none while a name server restarts. Callers that need the same unknown route share one
-request. An answer is bounded (protocol/route_limits.py): a route that names too many queues or brokers is refused.
+A route is kept until a refresh brings a newer one. A refresh that fails, or does not find the topic, leaves the route
+unchanged: an old route is better than none while a name server restarts. Callers that need the same unknown route share
+one request. The size of an answer is limited (protocol/route_limits.py): a route with too many queues or brokers is
+refused.
 
 Java: MQClientInstance.updateTopicRouteInfoFromNameServer, topicRouteData2TopicPublishInfo.
 """
@@ -32,26 +33,26 @@ from kourou.protocol.route_limits import (
 )
 
 DEFAULT_QUEUES: Final = 4
-"""How many queues a topic gets that is created by its first message, unless the broker's own default is smaller."""
+"""The number of queues of a topic that its first message creates, unless the broker's default is smaller."""
 
 _WRITE, _READ = int(Perm.WRITE), int(Perm.READ)
 
 
 class Route(msgspec.Struct, frozen=True):
-    """What is known of one topic's places."""
+    """The queues of one topic."""
 
     topic: str
     data: TopicRouteData
     publish: tuple[MessageQueue, ...]
-    """Queues that take messages: writeable ones of brokers that have a master."""
+    """Queues to send to: the writable ones of brokers that have a master."""
     subscribe: tuple[MessageQueue, ...]
-    """Queues that give messages, sorted as consumers share them."""
+    """Queues to consume from, in the order in which consumers share them."""
     is_default: bool = False
-    """Not the topic's own, but that of the topics which brokers create on their first message."""
+    """This is the route of topics that brokers create on their first message, not the topic's own."""
 
 
 def route_of(topic: str, data: TopicRouteData, *, is_default: bool = False) -> Route:
-    """The queues that a name server's answer describes. Raises BodyError when there are too many."""
+    """The route in a name server's answer. Raises BodyError if it has too many queues."""
     check_route(data, topic)
     queues_max = DEFAULT_QUEUES if is_default else None
     return Route(
@@ -82,26 +83,26 @@ def _subscribe_queues(topic: str, data: TopicRouteData) -> list[MessageQueue]:
 
 
 def _queues(topic: str, counts: dict[str, int]) -> list[MessageQueue]:
-    """All queues, sorted; a broker that is named twice counts once."""
+    """All queues, sorted; a broker that is listed twice counts once."""
     return [MessageQueue(topic, broker, number) for broker in sorted(counts) for number in range(counts[broker])]
 
 
 class Routes:
-    """The routes of one client, and the addresses of the brokers in them. Topics are named as brokers know them."""
+    """The routes of one client, and the addresses of the brokers in them. Topic names include the namespace."""
 
     def __init__(self, name_servers: NameServers) -> None:
         self._name_servers = name_servers
         self._routes: dict[str, Route] = {}
         self._asking: dict[tuple[str, bool], asyncio.Task[Route]] = {}
         self._brokers: dict[str, BrokerData] = {}  # by broker name, from all routes
-        self._cluster: dict[str, BrokerData] = {}  # those of the whole cluster, where all are wanted
+        self._cluster: dict[str, BrokerData] = {}  # all brokers of the cluster, if they are needed
         self.on_change: Callable[[Route], None] | None = None
 
     def cached(self, topic: str) -> Route | None:
         return self._routes.get(topic)
 
     async def get(self, topic: str, *, or_default: bool = False) -> Route:
-        """The topic's route; with `or_default`, of an unknown topic that where brokers would create it.
+        """The topic's route; with `or_default`, for an unknown topic, the brokers that would create it.
 
         Raises NoRouteError, NoNameServerError, BodyError.
         """
@@ -111,7 +112,7 @@ class Routes:
         return await self.refresh(topic, or_default=or_default)
 
     async def refresh(self, topic: str, *, or_default: bool = False) -> Route:
-        """The topic's route as the name server knows it now. Raises NoRouteError, NoNameServerError."""
+        """Fetches the topic's route from the name server. Raises NoRouteError, NoNameServerError."""
         key = (topic, or_default)
         task = self._asking.get(key)
         if task is None:
@@ -122,7 +123,7 @@ class Routes:
     def _asked(self, key: tuple[str, bool], task: "asyncio.Task[Route]") -> None:
         self._asking.pop(key, None)
         if not task.cancelled():
-            task.exception()  # whoever waited has it; nobody may be left
+            task.exception()  # retrieve it here: all callers may be gone
 
     async def _ask(self, topic: str, or_default: bool) -> Route:
         try:
@@ -151,11 +152,11 @@ class Routes:
             self.on_change(route)
 
     def drop(self, topic: str) -> None:
-        """Forget a route, so that the next need of it asks again."""
+        """Drop a route, so that its next use fetches it again."""
         self._routes.pop(topic, None)
 
     async def refresh_all(self, topics: set[str]) -> None:
-        """Asks for these topics anew. Failures leave what is there."""
+        """Fetches the routes of these topics again. A failure leaves a route unchanged."""
         for topic in topics:
             try:
                 known = self._routes.get(topic)
@@ -172,18 +173,18 @@ class Routes:
         return self._brokers
 
     async def refresh_cluster(self) -> None:
-        """Know all brokers, whatever topics they have. Raises NoNameServerError, RefusedError, BodyError."""
+        """Fetches the addresses of all brokers of the cluster. Raises NoNameServerError, RefusedError, BodyError."""
         answer = await self._name_servers.ask(Command(RequestCode.GET_BROKER_CLUSTER_INFO))
         if len(answer.body) > ROUTE_SIZE_MAX:
-            raise BodyError(f"the list of brokers takes {len(answer.body)} bytes; at most {ROUTE_SIZE_MAX} are read")
+            raise BodyError(f"the list of brokers has {len(answer.body)} bytes; {ROUTE_SIZE_MAX} are allowed")
         table = ClusterInfo.decode(answer.body).broker_addr_table
         if sum(len(broker.broker_addrs) for broker in table.values()) > ROUTE_ADDRESSES_MAX:
-            raise BodyError(f"there are more than {ROUTE_ADDRESSES_MAX} broker addresses")
+            raise BodyError(f"the list of brokers has more than {ROUTE_ADDRESSES_MAX} addresses")
         self._cluster = table
         self._brokers.update(table)
 
     def forget_unused(self, topics: set[str]) -> list[str]:
-        """Drops brokers that no route of these topics names; returns the addresses that were theirs."""
+        """Drops brokers that are in no route of these topics. Returns their addresses."""
         used: dict[str, BrokerData] = dict(self._cluster)
         for topic in topics:
             route = self._routes.get(topic)
@@ -199,11 +200,11 @@ class Routes:
         broker = self._brokers.get(broker_name)
         address = None if broker is None else broker.broker_addrs.get(MASTER_ID)
         if address is None:
-            raise NoBrokerError(f"broker {broker_name!r} has no master at present")
+            raise NoBrokerError(f"broker {broker_name!r} has no master now")
         return address
 
     def member(self, broker_name: str, broker_id: int = MASTER_ID, *, only: bool = False) -> tuple[str, int]:
-        """The address and id of the member wanted; unless `only`, of another one when that is not there.
+        """The address and id of a member; unless `only`, of another one if it is missing.
 
         Raises NoBrokerError.
         """
@@ -212,15 +213,15 @@ class Routes:
         if broker_id in addresses:
             return addresses[broker_id], broker_id
         if not addresses or only:
-            raise NoBrokerError(f"broker {broker_name!r} has no member that could serve this at present")
-        # A slave that is gone: the next one, or the master, or whoever is left.
+            raise NoBrokerError(f"broker {broker_name!r} has no member that can serve this request now")
+        # The slave is missing: use the next one, or the master, or any member.
         other = next((number for number in (broker_id + 1, MASTER_ID) if number in addresses), min(addresses))
         return addresses[other], other
 
     def any_broker_of(self, route: Route) -> str:
-        """The address of some broker that serves the topic. Raises NoBrokerError."""
+        """The address of any broker that serves the topic. Raises NoBrokerError."""
         candidates = [broker for broker in route.data.broker_datas if broker.broker_addrs]
         if not candidates:
-            raise NoBrokerError(f"topic {route.topic!r} has no broker at present")
+            raise NoBrokerError(f"topic {route.topic!r} has no broker now")
         addresses = random.choice(candidates).broker_addrs
         return addresses.get(MASTER_ID) or random.choice(list(addresses.values()))

@@ -1,7 +1,7 @@
-"""Giving a failed message back: the broker delivers it to the group again later, or keeps it as a dead letter.
+"""Sending a failed message back: the broker delivers it to the group again later, or keeps it as a dead letter.
 
-The broker copies the message from its own log to the group's retry topic. When that can't be (the broker is gone, or
-the message came in order), the client sends the copy itself. Java: DefaultMQPushConsumerImpl.sendMessageBack.
+The broker copies the message from its log to the group's retry topic. If that is not possible (the broker can't be
+reached, or the consumer is orderly), the client sends the copy itself. Java: DefaultMQPushConsumerImpl.sendMessageBack.
 """
 
 import time
@@ -29,7 +29,7 @@ _DROPPED: Final = (Property.TRANSACTION_PREPARED, Property.MIN_OFFSET, Property.
 
 
 async def give_back(consumer: "Consumer", delivery: "Delivery", delay_level: int, *, resend: bool = False) -> None:
-    """Level 0 lets the broker choose the delay, -1 makes a dead letter of it. Raises KourouError when neither works."""
+    """With level 0 the broker chooses the delay; -1 makes it a dead letter. Raises KourouError if both ways fail."""
     limit = consumer.settings.retries if consumer.settings.retries >= 0 else RETRIES_DEFAULT
     if not resend or delay_level < 0:
         try:
@@ -58,7 +58,7 @@ async def _ask_broker(consumer: "Consumer", delivery: "Delivery", delay_level: i
 
 
 async def _send_copy(consumer: "Consumer", delivery: "Delivery", limit: int) -> None:
-    """An ordinary message to the retry topic, which the broker takes for what it is."""
+    """Sends a copy to the retry topic; by its properties the broker treats it as a retry."""
     session = consumer.session
     times = delivery.reconsume_times + 1
     named = {name: value for name, value in delivery.properties.items() if name not in _DROPPED}
@@ -68,7 +68,7 @@ async def _send_copy(consumer: "Consumer", delivery: "Delivery", limit: int) -> 
     named[Property.MAX_RECONSUME_TIMES] = str(limit)
     named[Property.DELAY_LEVEL] = str(3 + delivery.reconsume_times)
     route = await session.routes.get(consumer.retry_topic)
-    failure: KourouError = NoBrokerError(f"topic {consumer.retry_topic!r} takes no messages at present")
+    failure: KourouError = NoBrokerError(f"topic {consumer.retry_topic!r} accepts no messages now")
     for queue in route.publish:
         ext = {
             "a": INNER_PRODUCER,

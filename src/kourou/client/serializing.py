@@ -7,7 +7,7 @@
             message.value                       # an Order
 
 A serializer is anything with `encode(value) -> bytes` and `decode(body) -> value`. A body is decoded when `value` is
-first looked at, inside of `process`: one that can't be decoded fails like any other message, and becomes a dead letter
+first used, inside `process`: a message whose body can't be decoded fails like any other, and becomes a dead letter
 in the end.
 """
 
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 class Serializer(Protocol[T]):
-    """Values of one type as bodies, and back. What either raises becomes an InvalidMessageError or a BodyError."""
+    """Encodes values of one type to bodies, and back. Exceptions become an InvalidMessageError or a BodyError."""
 
     def encode(self, value: T, /) -> bytes: ...
 
@@ -48,9 +48,9 @@ class Serializer(Protocol[T]):
 
 
 class Json(Generic[T]):
-    """JSON, by msgspec: of dataclasses, attrs classes, TypedDicts, msgspec Structs and what these are made of.
+    """JSON, by msgspec: of dataclasses, attrs classes, TypedDicts, msgspec Structs and their members.
 
-    `Json(Order)` checks what it reads; `Json()` reads anything, as dicts, lists, texts and numbers.
+    `Json(Order)` validates what it reads; `Json()` reads anything, as dicts, lists, strings and numbers.
     """
 
     @overload
@@ -71,7 +71,7 @@ class Json(Generic[T]):
 
 
 class Text:
-    """Texts, in UTF-8."""
+    """Strings, in UTF-8."""
 
     def encode(self, value: str, /) -> bytes:
         return value.encode()
@@ -81,7 +81,7 @@ class Text:
 
 
 class SendOptions(TypedDict, total=False):
-    """What `Client.send` may be told of a message."""
+    """The options of `Client.send`."""
 
     tag: str | None
     keys: "str | Sequence[str]"
@@ -97,7 +97,7 @@ class SendOptions(TypedDict, total=False):
 
 
 class SendManyOptions(TypedDict, total=False):
-    """What `Client.send_many` may be told."""
+    """The options of `Client.send_many`."""
 
     ordering_key: str | None
     queue: MessageQueue | None
@@ -126,7 +126,7 @@ class TypedDelivery(Delivery, Generic[T]):
 
     @property
     def value(self) -> T:
-        """The body, decoded. Raises BodyError when it can't be."""
+        """The decoded body. Raises BodyError if it can't be decoded."""
         if self._value is None:
             body = self.body
             try:
@@ -162,12 +162,12 @@ class TypedConsumer(Consumer, Generic[T]):
         return cast("TypedDelivery[T]", await super().__anext__())
 
     async def next(self, timeout: float | None = None) -> TypedDelivery[T] | None:
-        """The next message, or None when there is none for `timeout` seconds, or the consumer is closed."""
+        """The next message; None after `timeout` seconds without one, or when the consumer is closed."""
         return cast("TypedDelivery[T] | None", await super().next(timeout))
 
 
 class Topic(Generic[T]):
-    """A topic and how its bodies are written. Made by `Client.topic`."""
+    """A topic and the serializer of its bodies. Made by `Client.topic`."""
 
     def __init__(self, client: "Client", name: str, serializer: Serializer[T]) -> None:
         self._client = client
@@ -195,7 +195,7 @@ class Topic(Generic[T]):
         return await self._client.send_many(self.name, bodies, **options)
 
     async def send_batch(self, values: Iterable[T], **options: Unpack[SendManyOptions]) -> list[SendResult]:
-        """Send values packed together: as `Client.send_batch`."""
+        """Send values in batches: as `Client.send_batch`."""
         bodies: Iterable[bytes | Message] = map(self.encode, values)
         return await self._client.send_batch(self.name, bodies, **options)
 

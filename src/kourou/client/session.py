@@ -1,12 +1,12 @@
-"""What the producers and consumers of one client share: connections, routes, heartbeats, and the broker's questions.
+"""What the producers and consumers of one client share: connections, routes, heartbeats, and requests of brokers.
 
     Session ── Pool ── Link …        one connection per server
-       ├── NameServers, Routes       asked at need, and again every 30 seconds
+       ├── NameServers, Routes       queried when needed, and again every 30 seconds
        ├── heartbeats                to every broker of these routes: every 30 seconds, and first on a new connection
-       └── questions of brokers      39 40 220 221 307 309 326, handed to whoever has the group
+       └── requests of brokers       39 40 220 221 307 309 326, passed to the part that has the group
 
-A heartbeat is what makes a broker know a client's groups. It is the first thing sent on a new connection, so that no
-request comes before it, not even when a broker was restarted. Java: MQClientInstance, ClientRemotingProcessor.
+A heartbeat tells a broker a client's groups. It is the first request on a new connection, so that no other
+request comes before it, even after a broker was restarted. Java: MQClientInstance, ClientRemotingProcessor.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ INNER_PRODUCER = "CLIENT_INNER_PRODUCER"
 _ONE_WAY = int(CommandFlag.ONE_WAY)
 
 QUESTIONS_MAX: Final = 256
-"""Requests of brokers that are being answered at the same time; further ones are told that we are busy."""
+"""Requests of brokers that are answered at the same time; further ones get SYSTEM_BUSY."""
 
 Question = Callable[[Connection, Command], None]
 
@@ -50,7 +50,7 @@ class Member(Protocol):
     def heartbeat(self) -> ConsumerData: ...
 
     def topics(self) -> set[str]:
-        """As brokers know them."""
+        """The topics, with their namespace."""
 
     def route_changed(self, route: Route) -> None: ...
 
@@ -58,7 +58,7 @@ class Member(Protocol):
 
 
 class Session:
-    """See the module's text. All names of topics and groups in here are those that brokers know."""
+    """See the module's text. All topics and groups in here have the names that brokers know, with the namespace."""
 
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = settings
@@ -85,7 +85,7 @@ class Session:
         self.producer_groups: set[str] = set()
         self.members: dict[str, Member] = {}
         self.broker_versions: dict[str, int] = {}
-        self._used: set[str] = set()  # topics that were sent to, or pulled from by hand
+        self._used: set[str] = set()  # topics that were sent to, or pulled from explicitly
         self._questions: dict[int, Question] = {RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._ids_changed}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._answering: set[asyncio.Task[None]] = set()
@@ -95,9 +95,9 @@ class Session:
     # ── Life ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def start(self) -> None:
-        """Begins the recurring work. To be called once, inside of a running loop."""
+        """Starts the periodic work. To be called once, inside a running event loop."""
         if self._state != "new":
-            raise ClosedError("a client is started only once: make a new one")
+            raise ClosedError("a client can be started only once: make a new one")
         self._state = "running"
         settings = self.settings
         self.every(settings.route_interval, self._refresh_routes)
@@ -111,7 +111,7 @@ class Session:
             raise ClosedError("the client is closed" if self._state == "closed" else "the client is not started yet")
 
     async def close(self) -> None:
-        """Ends the recurring work and the connections."""
+        """Ends the periodic work and closes the connections."""
         self._state = "closed"
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         for task in tasks:
@@ -120,11 +120,11 @@ class Session:
             await asyncio.gather(*tasks, return_exceptions=True)
         await self.pool.close()
         if self._announcer is not None:
-            await asyncio.sleep(0)  # what was closed is told in the next turn of the loop
+            await asyncio.sleep(0)  # connections report that they are closed in the next turn of the loop
             await self._announcer.finish(self.settings.request_timeout)
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
-        """A task that ends with the session; a failure is logged."""
+        """Starts a task that ends with the session; a failure is logged."""
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._finished)
@@ -136,7 +136,7 @@ class Session:
             log.error("background work failed task=%s", task.get_name(), exc_info=error)
 
     def every(self, interval: float, work: Callable[[], Awaitable[None]]) -> "asyncio.Task[None]":
-        """Does the work again and again, `interval` seconds apart, whatever becomes of it."""
+        """Repeats the work every `interval` seconds, even after failures."""
 
         async def repeat() -> None:
             while True:
@@ -164,11 +164,11 @@ class Session:
         return self.routes.cached(topic) or await self.routes.get(topic, or_default=True)
 
     def use(self, topic: str) -> None:
-        """Keep this topic's route, and its brokers, from now on."""
+        """Keep the route of this topic, and its brokers, from now on."""
         self._used.add(topic)
 
     async def use_all_brokers(self) -> None:
-        """Be known to all brokers from now on. Raises NoNameServerError, RefusedError, BodyError."""
+        """Send heartbeats to all brokers from now on. Raises NoNameServerError, RefusedError, BodyError."""
         self._uses_all_brokers = True
         await self.routes.refresh_cluster()
 
@@ -179,7 +179,7 @@ class Session:
         topics = self.topics_in_use()
         await self.routes.refresh_all(topics)
         if self._uses_all_brokers:
-            with suppress(KourouError):  # what is known stays known
+            with suppress(KourouError):  # a failure keeps what is known
                 await self.routes.refresh_cluster()
         for address in self.routes.forget_unused(topics):
             self.pool.forget(address)
@@ -196,17 +196,17 @@ class Session:
     # ── Groups and heartbeats ─────────────────────────────────────────────────────────────────────────────────────
 
     def join(self, member: Member) -> None:
-        """A consumer begins. Raises GroupInUseError."""
+        """Adds a consumer. Raises GroupInUseError."""
         self.check_running()
         if member.group in self.members:
             raise GroupInUseError(
-                f"this client has a consumer of group {self.unwrap(member.group)!r} already: "
+                f"this client already has a consumer of group {self.unwrap(member.group)!r} already: "
                 "let it consume more topics, or make another client"
             )
         self.members[member.group] = member
 
     async def leave(self, group: str, *, is_producer: bool = False) -> None:
-        """A group's work here ends: brokers are told, so that they need not find out."""
+        """Removes a group's producer or consumer, and tells the brokers."""
         if is_producer:
             self.producer_groups.discard(group)
         else:
@@ -238,7 +238,7 @@ class Session:
         return Command(RequestCode.HEART_BEAT, body=body.encode())
 
     def _heartbeat_addresses(self, *, everyone: bool = False) -> list[str]:
-        """Masters always; slaves when there are consumers, which may read from them."""
+        """All masters; slaves too if there are consumers, which may read from them."""
         return [
             address
             for broker in self.routes.brokers().values()
@@ -247,7 +247,7 @@ class Session:
         ]
 
     async def heartbeat(self) -> None:
-        """Tells all brokers which groups are here. One that can't be reached is told later."""
+        """Tells all brokers this client's groups. A broker that can't be reached is told later."""
         if self.producer_groups or self.members:
             beats = (self._heartbeat_to(address) for address in self._heartbeat_addresses())
             await asyncio.gather(*beats)
@@ -281,16 +281,16 @@ class Session:
         if not future.cancelled() and future.exception() is None:
             self.broker_versions[address] = future.result().version
 
-    # ── What brokers ask ──────────────────────────────────────────────────────────────────────────────────────────
+    # ── Requests of brokers ───────────────────────────────────────────────────────────────────────────────────────
 
     def answer_to(self, code: RequestCode, question: Question) -> None:
-        """Who handles a broker's request. It replies itself, now or later."""
+        """Registers the handler of a broker's request. The handler sends the answer, now or later."""
         self._questions[code] = question
 
     def check_room(self) -> None:
-        """Raises SystemBusyError when as many requests are being answered as may be."""
+        """Raises SystemBusyError if as many requests are being answered as allowed."""
         if len(self._answering) >= QUESTIONS_MAX:
-            raise SystemBusyError(f"{QUESTIONS_MAX} requests are being answered by this client already")
+            raise SystemBusyError(f"{QUESTIONS_MAX} requests are already being answered by this client")
 
     def answer_later(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Answers a broker's request in the background. Raises SystemBusyError."""

@@ -1,7 +1,7 @@
-"""What one may tell a client when it is made. Defaults are those of the Java client 5.5.
+"""The settings of a client. Defaults are those of the Java client 5.5.
 
-`ConsumerOptions` has the same names and types as `ConsumerSettings`: it lets type checkers look at the keywords of
-`consume`, `listen` and `lite_pull`. A test holds the two equal.
+`ConsumerOptions` has the same names and types as `ConsumerSettings`: it lets type checkers check the keywords of
+`consume`, `listen` and `lite_pull`. A test keeps the two equal.
 """
 
 import difflib
@@ -21,7 +21,7 @@ from kourou.protocol.message import BODY_SIZE_MAX
 MIB = 1024 * 1024
 
 Start = Literal["last", "first", "timestamp"] | datetime
-"""Where a new group starts: with new messages, with the oldest, or with those stored since a time."""
+"""Where a new group starts: at new messages, at the oldest, or at the first message stored at a time or later."""
 
 
 @dataclass(frozen=True)
@@ -30,18 +30,18 @@ class ProducerSettings:
 
     timeout: float = 3.0  # for one send with all its retries
     retries: int = 2  # further attempts, on another broker if there is one
-    retry_when_unsafe: bool = False  # also when a message is stored, but less safely than its broker promises
+    retry_when_unsafe: bool = False  # retry also when a message is stored, but less durably than its broker promises
     body_size_max: int = BODY_SIZE_MAX
     compress_from: int | None = 4096  # bodies of this size and larger are compressed; None: never
     compression: Compression = Compression.ZLIB
     compression_level: int = 5
-    batch_size_max: int = 1 * MIB  # send_batch splits what is larger
-    batch_count_max: int = 4_000  # and what has more messages
+    batch_size_max: int = 1 * MIB  # send_batch splits larger batches
+    batch_count_max: int = 4_000  # and batches with more messages
     in_flight: int = 4096  # sends of this client that await their answer; further ones wait
     in_flight_size: int = 100 * MIB
     avoid_slow_brokers: bool = False  # latency fault tolerance: see faults.py
-    trace: bool = False  # records of what was sent go to RMQ_SYS_TRACE_TOPIC
-    drain_timeout: float = 10.0  # how long a close waits for sends under way
+    trace: bool = False  # record sends in RMQ_SYS_TRACE_TOPIC
+    drain_timeout: float = 10.0  # how long `close` waits for sends in flight
 
 
 @dataclass(frozen=True)
@@ -49,36 +49,36 @@ class ConsumerSettings:
     """How messages are pulled and consumed. Times are seconds, sizes are bytes."""
 
     broadcast: bool = False  # every client gets every message, instead of the group sharing them
-    orderly: bool = False  # the messages of a queue one after the other, a queue by one client alone
-    start: Start = "last"  # where a group begins that has no offset yet; "timestamp" is a time ago, see start_at
-    start_at: float | None = None  # for "timestamp": seconds since the epoch; None is half an hour ago
+    orderly: bool = False  # one message of a queue after another, each queue by one client only
+    start: Start = "last"  # where a group without an offset starts; for "timestamp" see start_at
+    start_at: float | None = None  # for "timestamp": seconds since the epoch; None: half an hour ago
     strategy: Strategy = field(default_factory=Averagely)
     concurrency: int = 20  # listeners that run at the same time
-    batch_size: int = 1  # messages that a batch listener gets at once, at most
-    retries: int = -1  # how often a message is tried again; -1: 16 times, and orderly without end
-    suspend: float = 1.0  # orderly: how long a queue rests after a failure
-    consume_timeout: float = 15 * 60.0  # a message that takes longer is given back to the broker
+    batch_size: int = 1  # messages that a batch listener gets at most per call
+    retries: int = -1  # how often a message is retried; -1: 16 times, or without limit if orderly
+    suspend: float = 1.0  # orderly: how long a queue pauses after a failure
+    consume_timeout: float = 15 * 60.0  # a message that takes longer is sent back to the broker
     pull_batch: int = 32
     pull_batch_size: int = 256 * 1024
     pull_interval: float = 0.0
-    queue_messages: int = 1000  # held back messages of one queue that pause its pulling
+    queue_messages: int = 1000  # unsettled messages of one queue that pause its pulling
     queue_size: int = 100 * MIB  # the same in bytes
     queue_span: int = 2000  # concurrent: how far the first and the last message of a queue may be apart
     long_poll: float = 15.0  # how long a broker may hold a pull that finds nothing
-    persist_interval: float = 5.0  # how often offsets are told
+    persist_interval: float = 5.0  # how often offsets are stored
     rebalance_interval: float = 20.0
-    settle_timeout: float = 10.0  # how long a close waits for listeners that run, and for rebalance callbacks
+    settle_timeout: float = 10.0  # how long `close` waits for running listeners, and for rebalance callbacks
     offset_dir: Path | None = None  # where broadcast consumers keep offsets; None: ~/.rocketmq_offsets
     trace: bool = False
-    on_assigned: QueuesCallback | None = None  # called with queues that are ours from now on, before they are pulled
-    on_revoked: QueuesCallback | None = None  # called with queues that go, before their offsets are stored
+    on_assigned: QueuesCallback | None = None  # called with newly assigned queues, before they are pulled
+    on_revoked: QueuesCallback | None = None  # called with revoked queues, before their offsets are stored
 
     def __post_init__(self) -> None:
         if not isinstance(self.start, datetime) and self.start not in ("last", "first", "timestamp"):
-            raise ValueError(f"start is 'last', 'first' or a datetime; not {self.start!r}")
+            raise ValueError(f"start must be 'last', 'first' or a datetime, not {self.start!r}")
         for name in ("concurrency", "batch_size", "pull_batch", "pull_batch_size"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} is at least 1; not {getattr(self, name)!r}")
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)!r}")
 
 
 class ConsumerOptions(TypedDict, total=False):
@@ -111,13 +111,13 @@ class ConsumerOptions(TypedDict, total=False):
 
 
 def with_options(settings: ConsumerSettings | None, options: Mapping[str, Any]) -> ConsumerSettings:
-    """The settings with these options. Raises TypeError for one that there is not, ValueError for a wrong value."""
+    """The settings with these options. Raises TypeError for an unknown option, ValueError for a wrong value."""
     known = [one.name for one in fields(ConsumerSettings)]
     for name in options:
         if name not in known:
             close = difflib.get_close_matches(name, known, 1)
             hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
-            raise TypeError(f"no option {name!r} of a consumer: {hint}")
+            raise TypeError(f"a consumer has no option {name!r}: {hint}")
     return replace(settings or ConsumerSettings(), **options)
 
 
@@ -126,7 +126,7 @@ class ClientSettings:
     """How a client finds and talks to brokers. Times are seconds."""
 
     name_servers: Sequence[str] = ()
-    discovery_url: str | None = None  # an HTTP address that gives the name servers
+    discovery_url: str | None = None  # an HTTP address that returns the name servers
     namespace: str | None = None
     instance_name: str | None = None  # None: a new one; see identity.py
     unit_name: str | None = None
@@ -139,8 +139,8 @@ class ClientSettings:
     route_interval: float = 30.0
     heartbeat_interval: float = 30.0
     discovery_interval: float = 120.0
-    max_body: int = DECOMPRESSED_LIMIT_BYTES  # a received body that becomes larger when decompressed is an error
-    on_connection: ConnectionCallback | None = None  # told of connections that are opened and lost
+    max_body: int = DECOMPRESSED_LIMIT_BYTES  # a received body that is larger after decompression is an error
+    on_connection: ConnectionCallback | None = None  # called when connections are opened and lost
 
 
 def seconds(value: float | timedelta) -> float:

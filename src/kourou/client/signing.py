@@ -1,7 +1,7 @@
-"""Who we are, proved to the broker: a signature over every request.
+"""Authentication: the signature of every request.
 
 The signature is HMAC-SHA1 over the values of all header fields, in the order of their names, and the body. Both
-generations of Apache's access control read it. Java: AclClientRPCHook, AclSigner.
+generations of Apache's access control accept it. Java: AclClientRPCHook, AclSigner.
 """
 
 import base64
@@ -18,14 +18,14 @@ SECURITY_TOKEN = "SecurityToken"
 
 @dataclass(frozen=True)
 class Credentials:
-    """An account. The secret never leaves this process, and never shows in a log."""
+    """An access key and its secret. The secret never leaves this process, and is never logged."""
 
     access_key: str
     secret_key: str = field(repr=False)
     security_token: str | None = field(default=None, repr=False)
 
     def sign(self, command: Command) -> None:
-        """Adds the account and its signature. To be called when the header and the body are complete."""
+        """Adds the access key and the signature. To be called when the header and the body are complete."""
         ext = command.ext if command.ext is not None else {}
         ext.pop(SIGNATURE, None)
         ext[ACCESS_KEY] = self.access_key

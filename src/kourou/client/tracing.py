@@ -1,13 +1,13 @@
 """Traces: what happened to each message at its producer and its consumers, as messages to RMQ_SYS_TRACE_TOPIC.
 
-A trace message holds records; `mqadmin queryMsgTraceById` and dashboards read them by the ids in its keys.
+A trace message contains records; `mqadmin queryMsgTraceById` and dashboards find them by the ids in its keys.
 
     record      field 0x01 field 0x01 … 0x02
     Pub         time region group topic id tags keys store-host body-size cost type offset-id success
     SubBefore   time region group request-id id retry-times keys
     SubAfter    request-id id cost success keys context-code time group
 
-Traces never hold anything up: they gather, leave every five seconds or when they fill a message, and are dropped when
+Traces never delay a message: they are collected, sent every five seconds or when they fill a message, and dropped if
 they can't be sent. Java: AsyncTraceDispatcher, TraceDataEncoder.
 """
 
@@ -35,14 +35,14 @@ log = logging.getLogger(__name__)
 FLUSH_S: Final = 5.0
 MESSAGE_SIZE: Final = 128_000
 RECORDS_MAX: Final = 20_000
-"""Records that wait to be sent; beyond it new ones are dropped."""
+"""Records that may wait to be sent; when there are more, new ones are dropped."""
 
 NO_REGION: Final = "DefaultRegion"
 _SUCCESS, _FAILED = "0", "3"  # Java: ConsumeReturnType SUCCESS, FAILED
 
 
 class Tracer:
-    """Gathers and sends the traces of one client."""
+    """Collects and sends the traces of one client."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -136,7 +136,7 @@ class Tracer:
             await self.flush()
 
     async def flush(self) -> None:
-        """Send what has gathered."""
+        """Send the collected records."""
         self._full.clear()
         records, self._records, self._size = self._records, [], 0
         text: list[str] = []

@@ -1,11 +1,12 @@
-"""Transactions: messages that are delivered if something else succeeds, and never if it fails.
+"""Transactions: messages that are delivered if the program's own work succeeds, and never if it fails.
 
-    send half message ─▶ do the work ─▶ commit: delivered      a broker stores the half message where nobody sees it
+    send half message ─▶ do the work ─▶ commit: delivered      the broker stores the half message where consumers do not
+    see it
                              └────────▶ roll back: gone
 
-If the producer dies in between, or its commit is lost, the broker asks some client of the same producer group what
-became of the message (request 39), again and again. We answer by what was decided in this process, if it was; else by
-the `Checker` that the user gave. While the block of a transaction runs, the answer is that it is not known yet.
+If the producer dies before the commit, or the commit is lost, the broker asks any client of the same producer group for
+the outcome (request 39), repeatedly. If the transaction ended in this process, that outcome is the answer; otherwise
+the result of the user's `Checker`. While the block of a transaction runs, the answer is "not known yet".
 
 Java: TransactionMQProducer, DefaultMQProducerImpl.endTransaction.
 """
@@ -38,10 +39,10 @@ from kourou.protocol.record import decode_record
 log = logging.getLogger(__name__)
 
 Checker = Callable[[Delivery], Awaitable[bool | None] | bool | None]
-"""What became of this message's transaction? True: committed; False: rolled back; None: not known yet."""
+"""The outcome of this message's transaction. True: committed; False: rolled back; None: not known yet."""
 
 REMEMBERED: Final = 10_000
-"""Decisions that are kept for the broker's questions; enough for any commit that was lost on its way."""
+"""Outcomes that are kept for the checks of brokers, in case a commit is lost."""
 
 
 class Outcome(IntEnum):
@@ -58,9 +59,9 @@ class Transactions:
     def __init__(self, session: Session, producer_of: Callable[[str], Producer]) -> None:
         self._session = session
         self._producer_of = producer_of
-        self._checkers: dict[str, Checker] = {}  # by group, as brokers know it
-        self._announced: set[tuple[str, str]] = set()  # groups that the brokers of a topic have heard of
-        self._decisions: OrderedDict[str, Outcome] = OrderedDict()  # message id -> what was decided
+        self._checkers: dict[str, Checker] = {}  # by group, with the namespace
+        self._announced: set[tuple[str, str]] = set()  # (group, topic): the topic's brokers know the group
+        self._decisions: OrderedDict[str, Outcome] = OrderedDict()  # message id -> outcome
         session.answer_to(RequestCode.CHECK_TRANSACTION_STATE, self._check)
 
     def begin(self, topic: str, group: str, check: Checker | None) -> "Transaction":
@@ -70,7 +71,7 @@ class Transactions:
         return Transaction(self, self._session, producer, topic)
 
     async def answer_with(self, group: str, check: Checker, topics: Sequence[str]) -> None:
-        """Answer questions about this group from now on: of the brokers of these topics, or of all that there are.
+        """Answer checks for this group from now on: from the brokers of these topics, or from all brokers.
 
         Raises NoRouteError, NoNameServerError.
         """
@@ -84,7 +85,7 @@ class Transactions:
         await self._session.heartbeat()
 
     async def announce(self, group: str, topic: str) -> None:
-        """Brokers ask only groups that they have heard of."""
+        """Tells the topic's brokers the group: brokers check only with groups that they know."""
         if (group, topic) not in self._announced:
             await self._session.publish_route(self._session.wrap(topic))
             await self._session.heartbeat()
@@ -99,7 +100,7 @@ class Transactions:
         self._decisions.pop(message_id, None)
 
     async def end(self, group: str, sent: SendResult, outcome: Outcome, remark: str | None = None) -> None:
-        """Tell the broker. Lost on its way, it is told again when the broker asks."""
+        """Tell the broker the outcome. If that is lost, the broker asks for it."""
         self.decide(sent.message_id, outcome)
         header = EndTransaction(
             producer_group=group,
@@ -117,9 +118,14 @@ class Transactions:
         try:
             await self._session.pool.tell(self._session.routes.master(sent.queue.broker_name), command)
         except KourouError as error:
-            log.warning("broker not told of %s id=%s; it will ask: %s", outcome.name, sent.message_id, error)
+            log.warning(
+                "the broker was not told of the %s and will ask for it id=%s: %s",
+                outcome.name,
+                sent.message_id,
+                error,
+            )
 
-    # ── The broker's questions ────────────────────────────────────────────────────────────────────────────────────
+    # ── Checks by brokers ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _check(self, connection: Connection, command: Command) -> None:
         header = CheckTransactionState.decode(command.ext)
@@ -172,7 +178,7 @@ class Transactions:
 
 
 class Transaction:
-    """`async with mq.transaction(...) as tx`: commits on leaving, rolls back on an exception."""
+    """`async with mq.transaction(...) as tx`: commits at the end, rolls back after an exception."""
 
     def __init__(self, transactions: Transactions, session: Session, producer: Producer, topic: str) -> None:
         self._transactions = transactions
@@ -203,12 +209,13 @@ class Transaction:
         topic: str | None = None,
         timeout: float | None = None,
     ) -> SendResult:
-        """Store a message that nobody sees before the commit. Of the transaction's topic, or of another one.
+        """Store a message that consumers do not see before the commit; in the transaction's topic, or in another one.
 
-        Raises TransactionFailedError when it is not stored safely; else as `Producer.send`.
+        Raises TransactionFailedError if it is not stored as durably as the broker promises; otherwise as
+        `Producer.send`.
         """
         if self._ended:
-            raise TransactionFailedError("the transaction is over")
+            raise TransactionFailedError("the transaction has ended")
         message = make_message(body, tag=tag, keys=keys, properties=properties)
         if message.delay is not None or message.deliver_at is not None or message.delay_level:
             raise InvalidMessageError("a message of a transaction can't be delayed")
@@ -222,19 +229,19 @@ class Transaction:
         self._halves.append(sent)
         if not sent.is_safe:
             await self.rollback(f"stored with {sent.status.name}")
-            raise TransactionFailedError(f"half message {sent.message_id} is stored unsafely: {sent.status.name}")
+            raise TransactionFailedError(f"half message {sent.message_id} was not stored durably: {sent.status.name}")
         return sent
 
     async def commit(self) -> None:
-        """Deliver what was sent."""
+        """Deliver the messages of the transaction."""
         await self._end(Outcome.COMMIT, None)
 
     async def rollback(self, reason: str | None = None) -> None:
-        """Deliver nothing of it."""
+        """Discard the messages of the transaction."""
         await self._end(Outcome.ROLLBACK, reason)
 
     async def leave_open(self) -> None:
-        """Decide nothing here: the broker will ask, and the checker decides."""
+        """End without an outcome: the broker will ask, and the checker decides."""
         if not self._ended:
             self._ended = True
             for half in self._halves:

@@ -1,11 +1,11 @@
-"""The messages of one queue that were pulled and are not done yet. Pure. Java: ProcessQueue.
+"""The messages of one queue that are pulled and not settled yet. Pure. Java: ProcessQueue.
 
-Messages are done in any order; the offset that may be committed is that of the first one that is not. So after a crash
-no message is skipped, and some come twice.
+Messages are settled in any order; the offset that may be committed is that of the first unsettled one. So after a crash
+no message is skipped, and some are delivered twice.
 
-    pulled   10 11 12 13 14        commit 10
-    done        11    13           commit 10
-    done     10                    commit 12
+    pulled    10 11 12 13 14        commit 10
+    settled      11    13           commit 10
+    settled   10                    commit 12
 """
 
 from collections import deque
@@ -18,11 +18,11 @@ class Unsettled:
     __slots__ = ("_done", "_order", "count", "end", "size")
 
     def __init__(self) -> None:
-        self._order: deque[int] = deque()  # offsets from the first that is not done; later ones may be done
-        self._done: set[int] = set()  # those of them that are
-        self.count = 0  # not done
-        self.size = 0  # their bytes
-        self.end = -1  # the offset behind the last that was ever pulled; -1 before the first
+        self._order: deque[int] = deque()  # offsets from the first unsettled one on; later ones may be settled
+        self._done: set[int] = set()  # the settled ones among them
+        self.count = 0  # unsettled messages
+        self.size = 0  # bytes of unsettled messages
+        self.end = -1  # the offset after the last pulled message; -1 before the first pull
 
     def put(self, messages: Iterable[tuple[int, int]]) -> None:
         """(offset, size) of pulled messages, in order."""
@@ -35,7 +35,7 @@ class Unsettled:
             self.end = offset + 1
 
     def settle(self, offset: int, size: int) -> int:
-        """A message is done; the offset that may be committed now."""
+        """Settles a message. Returns the offset that may be committed now."""
         order, done = self._order, self._done
         self.count -= 1
         self.size -= size
@@ -49,12 +49,12 @@ class Unsettled:
 
     @property
     def first(self) -> int | None:
-        """The first offset that is not done."""
+        """The first unsettled offset."""
         return self._order[0] if self._order else None
 
     @property
     def span(self) -> int:
-        """How far the first and the last message are apart."""
+        """The distance between the first unsettled and the last pulled offset."""
         return self.end - 1 - self._order[0] if self._order else 0
 
     def clear(self) -> None:

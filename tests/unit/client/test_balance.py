@@ -58,5 +58,5 @@ def test_configured_queues_are_always_ours() -> None:
 
 def test_a_room_that_is_not_known_is_an_error() -> None:
     strategy = NearbyRoom(lambda queue: "", room_of_client)
-    with pytest.raises(ValueError, match="no room"):
+    with pytest.raises(ValueError, match="machine room"):
         strategy.allocate("room0-x", [MessageQueue("T", "a", 0)], ["room0-x"])

@@ -140,7 +140,7 @@ async def test_a_broker_in_the_place_of_a_name_server(server: Hostile, mq: Clien
         RequestCode.GET_ROUTEINFO_BY_TOPIC,
         lambda command: command.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, " request type 105 not supported"),
     )
-    with pytest.raises(NotANameServerError, match=f"{server.address} is no name server.*not that of a broker"):
+    with pytest.raises(NotANameServerError, match=f"{server.address} is not a name server.*not that of a broker"):
         await mq.send("t", b"x")
     assert server.count(RequestCode.GET_ROUTEINFO_BY_TOPIC) == 1
 

@@ -97,5 +97,5 @@ def test_addresses() -> None:
 @pytest.mark.parametrize("name", [5, None, b"orders", ["orders"], {"orders": 1}])
 def test_names_that_are_no_text(name: Any) -> None:
     for check in (naming.check_topic, naming.check_sendable, naming.check_group):
-        with pytest.raises(InvalidNameError, match=f"is text, not {type(name).__name__}"):
+        with pytest.raises(InvalidNameError, match=f"must be a string, not {type(name).__name__}"):
             check(name)

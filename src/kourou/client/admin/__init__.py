@@ -5,7 +5,7 @@
     mq.admin.messages   messages.py    by id, key, offset, time
     mq.admin.brokers    brokers.py     cluster, runtime, settings, counters, housekeeping, name servers, users
 
-requests.py has how requests reach servers. Every method raises RefusedError when a server says no, and TransportError
+requests.py sends the requests. Every method raises RefusedError when a server refuses it, and TransportError
 when it can't be reached.
 """
 

@@ -1,4 +1,4 @@
-"""Brokers and name servers: who is there, how they are, their settings, housekeeping, users and rules."""
+"""Brokers and name servers: which there are, their state and settings, housekeeping, users and access rules."""
 
 from collections.abc import Mapping
 
@@ -51,7 +51,7 @@ class Brokers:
         return await self._ask.cluster()
 
     async def runtime(self, broker: str) -> dict[str, str]:
-        """How a broker is: version, rates, sizes, offsets."""
+        """The state of a broker: version, rates, sizes, offsets."""
         return (await self._ask.body(KVTable, broker, RequestCode.GET_BROKER_RUNTIME_INFO)).table
 
     async def config(self, broker: str) -> dict[str, str]:
@@ -67,19 +67,19 @@ class Brokers:
             await self._ask.broker(address, RequestCode.UPDATE_BROKER_CONFIG, body=body)
 
     async def stats(self, broker: str, name: str, key: str) -> BrokerStatsData:
-        """One of a broker's counters, such as TOPIC_PUT_NUMS of a topic, GROUP_GET_NUMS of `topic@group`."""
+        """One of a broker's counters: TOPIC_PUT_NUMS of a topic, GROUP_GET_NUMS of `topic@group`, and so on."""
         header = ViewBrokerStatsData(stats_name=name, stats_key=key)
         return await self._ask.body(BrokerStatsData, broker, RequestCode.VIEW_BROKER_STATS_DATA, header)
 
     async def replication(self, broker: str) -> HARuntimeInfo:
-        """A master's slaves and how far they are, or a slave's own state."""
+        """A master's slaves and their progress, or a slave's own state."""
         return await self._ask.body(HARuntimeInfo, broker, RequestCode.GET_BROKER_HA_STATUS)
 
     async def epochs(self, broker: str) -> EpochEntryCache:
         return await self._ask.body(EpochEntryCache, broker, RequestCode.GET_BROKER_EPOCH_CACHE)
 
     async def producers(self, group: str, broker: str) -> ProducerConnection:
-        """The producers of a group that one broker knows. Raises RefusedError when there are none."""
+        """The producers of a group that are connected to one broker. Raises RefusedError if there are none."""
         header = GetProducerConnectionList(producer_group=self._ask.session.wrap(group))
         return await self._ask.body(ProducerConnection, broker, RequestCode.GET_PRODUCER_CONNECTION_LIST, header)
 
@@ -104,14 +104,14 @@ class Brokers:
             await self._ask.broker(address, code)
 
     async def wipe_write_perm(self, broker_name: str) -> dict[str, int]:
-        """Let no more messages come to a broker; how many topics each name server changed."""
+        """Stop clients from sending to a broker. Returns how many topics each name server changed."""
         header = WipeWritePerm(broker_name=broker_name)
         answers = await self._ask.name_servers(RequestCode.WIPE_WRITE_PERM_OF_BROKER, header)
         counts = (WipeWritePermAnswer.decode(answer.ext).wipe_topic_count for answer in answers)
         return dict(zip(self._ask.session.name_servers.addresses, counts, strict=True))
 
     async def add_write_perm(self, broker_name: str) -> dict[str, int]:
-        """Let messages come to a broker again."""
+        """Allow clients to send to a broker again."""
         header = AddWritePerm(broker_name=broker_name)
         answers = await self._ask.name_servers(RequestCode.ADD_WRITE_PERM_OF_BROKER, header)
         counts = (AddWritePermAnswer.decode(answer.ext).add_topic_count for answer in answers)
@@ -130,12 +130,12 @@ class Brokers:
         await self._ask.name_servers(RequestCode.UPDATE_NAMESRV_CONFIG, body=body)
 
     async def put_value(self, namespace: str, key: str, value: str) -> None:
-        """Set a value that name servers keep."""
+        """Set a value in the KV settings of all name servers."""
         header = PutKVConfig(namespace=namespace, key=key, value=value)
         await self._ask.name_servers(RequestCode.PUT_KV_CONFIG, header)
 
     async def value(self, namespace: str, key: str) -> str | None:
-        """A value that name servers keep; None when there is none."""
+        """A value of the name servers' KV settings; None if it does not exist."""
         try:
             answer = await self._ask.name_server(RequestCode.GET_KV_CONFIG, GetKVConfig(namespace=namespace, key=key))
         except QueryNotFoundError:
@@ -156,7 +156,7 @@ class Brokers:
     # ── Users and rules ───────────────────────────────────────────────────────────────────────────────────────────
 
     async def users(self, broker: str, name: str | None = None) -> list[UserInfo]:
-        """The users that a broker knows, or those whose name holds this text."""
+        """A broker's users, or those whose names contain this text."""
         answer = await self._ask.broker(broker, RequestCode.AUTH_LIST_USER, ListUsers(filter=name))
         return fastjson.decode(answer.body, list[UserInfo]) if answer.body else []
 
@@ -184,7 +184,7 @@ class Brokers:
             await self._ask.broker(address, RequestCode.AUTH_DELETE_USER, DeleteUser(username=username))
 
     async def rules(self, broker: str, *, subject: str | None = None, resource: str | None = None) -> list[AclInfo]:
-        """Who may do what, as a broker knows it."""
+        """A broker's access rules."""
         header = ListAcls(subject_filter=subject, resource_filter=resource)
         answer = await self._ask.broker(broker, RequestCode.AUTH_LIST_ACL, header)
         return fastjson.decode(answer.body, list[AclInfo]) if answer.body else []
@@ -208,11 +208,11 @@ class Brokers:
 
 
 def _properties(body: bytes) -> dict[str, str]:
-    """`key=value` lines as servers write them: a value is whatever follows, unescaped."""
+    """Parses the `key=value` lines that servers write; everything after the first `=` is the value, without escapes."""
     try:
         lines = body.decode().splitlines()
     except UnicodeDecodeError:
-        raise BodyError("settings that are not UTF-8") from None
+        raise BodyError("the server's settings are not valid UTF-8") from None
     pairs = (line.partition("=") for line in lines if "=" in line and not line.startswith("#"))
     return {key.strip(): value for key, _, value in pairs}
 

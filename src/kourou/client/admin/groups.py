@@ -1,4 +1,4 @@
-"""Consumer groups: settings, members, how far they are, and moving them elsewhere."""
+"""Consumer groups: settings, members, progress, and resetting their offsets."""
 
 import builtins
 from datetime import datetime
@@ -48,7 +48,7 @@ from kourou.protocol.message import MessageQueue
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far a group is."""
+    """The progress of a group."""
 
     queues: dict[MessageQueue, OffsetWrapper]
     tps: float
@@ -56,12 +56,12 @@ class Progress(msgspec.Struct, frozen=True):
 
     @property
     def lag(self) -> int:
-        """Messages that are stored and not consumed."""
+        """Messages that are stored and not consumed yet."""
         return sum(queue.broker_offset - queue.consumer_offset for queue in self.queues.values())
 
     @property
     def in_flight(self) -> int:
-        """Messages that are pulled and not consumed."""
+        """Messages that are pulled and not consumed yet."""
         return sum(max(queue.pull_offset - queue.consumer_offset, 0) for queue in self.queues.values())
 
 
@@ -101,7 +101,7 @@ class Groups:
         broker: str | None = None,
         config: SubscriptionGroupConfig | None = None,
     ) -> None:
-        """Make a group, or change it, on all masters of a cluster (or of all clusters), or on one broker."""
+        """Create a group or change it, on all masters of a cluster (or of all clusters), or on one broker."""
         naming.check_group(group)
         settings = msgspec.structs.replace(config or SubscriptionGroupConfig(), group_name=self._wrap(group))
         for address in await self._ask.masters(cluster, broker):
@@ -110,7 +110,7 @@ class Groups:
     async def delete(
         self, group: str, *, cluster: str | None = None, broker: str | None = None, with_offsets: bool = False
     ) -> None:
-        """Delete a group's settings and, if wanted, how far it is."""
+        """Delete a group's settings and, if wanted, its offsets."""
         header = DeleteSubscriptionGroup(group_name=self._wrap(group), clean_offset=with_offsets)
         for address in await self._ask.masters(cluster, broker):
             await self._ask.broker(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
@@ -120,10 +120,10 @@ class Groups:
         header = UpdateGroupForbidden(group=self._wrap(group), topic=self._wrap(topic), readable=readable)
         return await self._ask.body(GroupForbidden, broker, RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, header)
 
-    # ── How far ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Progress ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def progress(self, group: str, topic: str | None = None) -> Progress:
-        """How far a group is, in one topic or in all. A group that nobody knows has no queues."""
+        """The progress of a group, in one topic or in all. The progress of an unknown group has no queues."""
         header = GetConsumeStats(consumer_group=self._wrap(group), topic=None if topic is None else self._wrap(topic))
         queues: dict[MessageQueue, OffsetWrapper] = {}
         tps = 0.0
@@ -131,13 +131,13 @@ class Groups:
             try:
                 stats = await self._ask.body(ConsumeStats, address, RequestCode.GET_CONSUME_STATS, header)
             except PeerFailedError:
-                continue  # this broker has not heard of the group
+                continue  # this broker does not know the group
             queues.update(stats.offset_table)
             tps += stats.consume_tps
         return Progress({queue: queues[queue] for queue in sorted(queues)}, tps)
 
     async def broker_progress(self, broker: str, *, orderly: bool = False) -> ConsumeStatsList:
-        """How far all groups are on one broker."""
+        """The progress of all groups on one broker."""
         header = GetBrokerConsumeStats(is_order=orderly)
         return await self._ask.body(ConsumeStatsList, broker, RequestCode.GET_BROKER_CONSUME_STATS, header)
 
@@ -151,7 +151,7 @@ class Groups:
         return sorted(self._ask.session.unwrap(topic) for topic in found)
 
     async def time_spans(self, group: str, topic: str) -> builtins.list[QueueTimeSpan]:
-        """When the messages that the group has and has not consumed were stored, for each queue."""
+        """For each queue: the store times of its first, its last and the group's next message."""
         header = QueryConsumeTimeSpan(topic=self._wrap(topic), group=self._wrap(group))
         found: builtins.list[QueueTimeSpan] = []
         for address in await self._ask.masters_of(topic):
@@ -162,7 +162,7 @@ class Groups:
     # ── Members ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def connections(self, group: str) -> ConsumerConnection:
-        """The members of a group. Raises ConsumerNotOnlineError when there are none."""
+        """The members of a group. Raises ConsumerNotOnlineError if there are none."""
         header = GetConsumerConnectionList(consumer_group=self._wrap(group))
         failure: RefusedError | None = None
         for address in await self._ask.masters_of_group(group):
@@ -174,7 +174,7 @@ class Groups:
         raise failure or ConsumerNotOnlineError(f"Not found the consumer group consumer: {group}")
 
     async def running_info(self, group: str, client_id: str, *, with_stacks: bool = False) -> ConsumerRunningInfo:
-        """A member from inside. Raises RefusedError when it is gone."""
+        """The internal state of a member. Raises RefusedError if it is no longer connected."""
         header = GetConsumerRunningInfo(
             consumer_group=self._wrap(group), client_id=client_id, jstack_enable=with_stacks
         )
@@ -185,7 +185,7 @@ class Groups:
                 return await self._ask.body(ConsumerRunningInfo, address, code, header)
             except RefusedError as error:
                 failure = error
-        raise failure or NoBrokerError(f"no broker knows group {group!r}")
+        raise failure or NoBrokerError(f"group {group!r} has no members: no broker has a consumer of it")
 
     async def status(self, group: str, topic: str, client_id: str | None = None) -> dict[str, dict[MessageQueue, int]]:
         """The offsets of a topic that each member has in memory, by client id."""
@@ -203,7 +203,7 @@ class Groups:
     async def consume_directly(
         self, group: str, client_id: str, message_id: str, *, topic: str | None = None
     ) -> ConsumeMessageDirectlyResult:
-        """Let a member consume one message (by its offset id) now, and say what came of it."""
+        """Let a member consume one message, given by its offset id, now. Returns the result."""
         header = ConsumeMessageDirectly(
             consumer_group=self._wrap(group),
             client_id=client_id,
@@ -216,14 +216,14 @@ class Groups:
         code = RequestCode.CONSUME_MESSAGE_DIRECTLY
         return await self._ask.body(ConsumeMessageDirectlyResult, address, code, header)
 
-    # ── Going elsewhere ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── Resetting ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def reset_to_time(
         self, group: str, topic: str, when: datetime | float | None, *, force: bool = True
     ) -> dict[MessageQueue, int]:
-        """Let a group go on from a time (a datetime, or seconds since the epoch), or from the end (None).
+        """Reset a group to a time (a datetime, or seconds since the epoch), or to the end (None).
 
-        Members that are running follow within seconds. Without `force`, no queue goes back. The new offsets are
+        Running members follow within seconds. Without `force`, no offset is moved backwards. The new offsets are
         returned.
         """
         time_ms = -1 if when is None else round((when.timestamp() if isinstance(when, datetime) else when) * 1000)
@@ -240,7 +240,7 @@ class Groups:
         return found
 
     async def _reset_stored(self, group: str, topic: str, time_ms: int, *, force: bool) -> dict[MessageQueue, int]:
-        """With no member running, the stored offsets are changed themselves."""
+        """Changes the stored offsets, for a group without running members."""
         progress = await self.progress(group, topic)
         offsets = BrokerOffsets(self._ask.session, self._wrap(group))
         found = {}
@@ -256,17 +256,17 @@ class Groups:
         return found
 
     async def set_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """Store one offset of a group. Members that are running do not notice, and store theirs again."""
+        """Store one offset of a group. Running members do not notice, and overwrite it with their own."""
         wrapped = MessageQueue(self._wrap(queue.topic), queue.broker_name, queue.queue_id)
         await self._ask.route(queue.topic)
         await BrokerOffsets(self._ask.session, self._wrap(group)).reset(wrapped, offset)
 
     async def skip_accumulated(self, group: str, topic: str) -> dict[MessageQueue, int]:
-        """Forget everything that the group has not consumed yet."""
+        """Skip everything that the group has not consumed yet."""
         return await self.reset_to_time(group, topic, None)
 
     async def clone_offsets(self, source: str, target: str, topic: str, *, offline: bool = True) -> None:
-        """Let `target` be as far in a topic as `source` is."""
+        """Copy the offsets that group `source` has in a topic to group `target`."""
         header = CloneGroupOffset(
             src_group=self._wrap(source), dest_group=self._wrap(target), topic=self._wrap(topic), offline=offline
         )

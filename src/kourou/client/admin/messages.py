@@ -1,4 +1,4 @@
-"""Finding messages: by id, by key, by place, by time."""
+"""Finding messages: by id, by key, by offset, by time."""
 
 import time
 from collections.abc import AsyncIterator
@@ -20,11 +20,11 @@ from kourou.protocol.record import StoredMessage
 TOOLS_GROUP = "TOOLS_CONSUMER"
 FOREVER_MS = 2**63 - 1
 QUERY_MAX = 64
-"""What brokers give at once; more asked for is less given."""
+"""Messages that brokers return per query at most; when asked for more, they return fewer."""
 
 
 class Messages:
-    """`mq.admin.messages`. What it returns needs no settling."""
+    """`mq.admin.messages`. The messages that it returns need not be settled."""
 
     def __init__(self, requests: AdminRequests) -> None:
         self._ask = requests
@@ -36,13 +36,13 @@ class Messages:
         return Delivery(record, queue, topic, None, max_body=session.settings.max_body)
 
     def _records(self, body: bytes, count: int) -> list[StoredMessage]:
-        """What was asked for, at most."""
+        """The first `count` records of an answer's body."""
         return records_of(body, count=count, max_body=self._ask.session.settings.max_body)
 
     async def by_id(self, message_id: str, topic: str | None = None) -> Delivery | None:
-        """The message with this id: the one that its producer was given, or its offset id.
+        """The message with this id: its unique id, which its producer was given, or its offset id.
 
-        The former needs the topic. None when there is no such message.
+        A unique id needs the topic. None if there is no such message.
         """
         if topic is not None:
             found = await self.by_unique_key(topic, message_id)
@@ -51,7 +51,7 @@ class Messages:
         return await self.by_offset_id(message_id, topic)
 
     async def by_offset_id(self, offset_id: str, topic: str | None = None) -> Delivery | None:
-        """The message at the place that this id names. Raises ProtocolError for what is no id, TransportError."""
+        """The message with this offset id. Raises ProtocolError if the id is malformed, TransportError."""
         place = decode_offset_id(offset_id)
         header = ViewMessage(offset=place.offset, topic=None if topic is None else self._ask.session.wrap(topic))
         try:
@@ -62,7 +62,7 @@ class Messages:
         return self._delivery(records[0]) if records else None
 
     async def by_unique_key(self, topic: str, message_id: str) -> list[Delivery]:
-        """The messages with this unique id; more than one when a send was repeated."""
+        """The messages with this unique id; more than one if a send was repeated."""
         found = await self._query(topic, message_id, 32, 0, FOREVER_MS, unique=True)
         return [message for message in found if message.message_id == message_id]
 
@@ -105,7 +105,7 @@ class Messages:
         return sorted(found, key=lambda message: message.stored_ms)
 
     async def by_offset(self, queue: MessageQueue, offset: int) -> Delivery | None:
-        """The message at this offset of a queue; None when there is none."""
+        """The message at this offset of a queue; None if there is none."""
         async for message in self.scan(queue, offset, offset + 1):
             return message
         return None
@@ -142,7 +142,7 @@ class Messages:
         *,
         tags: str | None = None,
     ) -> AsyncIterator[Delivery]:
-        """The messages of a topic that were stored in a stretch of time, queue by queue."""
+        """The messages of a topic that were stored in a period of time, queue by queue."""
         end_ms = _ms(time.time() if end is None else end)
         for queue in (await self._ask.route(topic)).subscribe:
             first = await search_offset(self._ask.session, queue, _ms(begin))
@@ -166,7 +166,7 @@ class Messages:
         return await self._ask.body(QueryConsumeQueueResponseBody, broker, RequestCode.QUERY_CONSUME_QUEUE, header)
 
     async def resume_check(self, topic: str, message_id: str) -> None:
-        """Let a broker ask again about a half message (by its offset id) that it has given up."""
+        """Let a broker check a half message again, given by its offset id, after it has given up on it."""
         header = ResumeCheckHalfMessage(topic=self._ask.session.wrap(topic), msg_id=message_id)
         host = decode_offset_id(message_id).host
         await self._ask.broker(host, RequestCode.RESUME_CHECK_HALF_MESSAGE, header)

@@ -1,4 +1,4 @@
-"""How admin work reaches servers: one broker by address, all masters of a cluster, all brokers of a topic, all name
+"""Sends admin requests: to one broker by its address, to all masters of a cluster or a topic, to all name
 servers. Java: MQClientAPIImpl, DefaultMQAdminExtImpl.
 """
 
@@ -20,9 +20,9 @@ TIMEOUT_S = 5.0
 
 
 class AdminRequests:
-    """Requests of an admin. Topics and groups in headers are named as brokers know them.
+    """Sends admin requests. Topics and groups in headers have the names that brokers know, with their namespace.
 
-    Without a `timeout`, a request waits five seconds, or the client's `request_timeout` where that is longer.
+    Without a `timeout`, a request waits five seconds, or the client's `request_timeout` if that is longer.
     """
 
     def __init__(self, session: Session, timeout: float | None = None) -> None:
@@ -52,7 +52,7 @@ class AdminRequests:
         )
 
     async def name_servers(self, code: RequestCode, header: Header | None = None, body: bytes = b"") -> list[Command]:
-        """The answers of all name servers: what changes one of them must change all. Raises at the first that fails."""
+        """The answers of all name servers: a change must reach all of them. Raises the first failure."""
         return [
             await self.session.pool.ask(
                 address, Command(code, ext=header.encode() if header is not None else None, body=body), self.timeout
@@ -65,14 +65,14 @@ class AdminRequests:
         return ClusterInfo.decode((await self.name_server(RequestCode.GET_BROKER_CLUSTER_INFO)).body)
 
     async def brokers(self, cluster: str | None = None) -> list[BrokerData]:
-        """The broker groups of a cluster, or all. Raises NoBrokerError for a cluster that is not there."""
+        """The broker groups of a cluster, or all. Raises NoBrokerError if the cluster does not exist."""
         info = await self.cluster()
         if cluster is None:
             return [info.broker_addr_table[name] for name in sorted(info.broker_addr_table)]
         names = info.cluster_addr_table.get(cluster)
         if names is None:
             known = ", ".join(sorted(info.cluster_addr_table)) or "none"
-            raise NoBrokerError(f"there is no cluster {cluster!r}; there are: {known}")
+            raise NoBrokerError(f"cluster {cluster!r} does not exist; there are: {known}")
         return [info.broker_addr_table[name] for name in sorted(names) if name in info.broker_addr_table]
 
     async def masters(self, cluster: str | None = None, broker: str | None = None) -> list[str]:
@@ -90,7 +90,7 @@ class AdminRequests:
         return _masters((await self.route(topic)).data.broker_datas, f"topic {topic!r}")
 
     async def masters_of_group(self, group: str) -> list[str]:
-        """The masters that know a consumer group: those of its retry topic, or all when that has none yet."""
+        """The masters that serve a group's retry topic, or all masters while that topic does not exist."""
         try:
             return await self.masters_of("%RETRY%" + group)
         except NoRouteError:

@@ -1,4 +1,4 @@
-"""Topics: which there are, where, how far; making, changing and deleting them."""
+"""Topics: listing, creating, changing and deleting them; their routes and offsets."""
 
 import builtins
 from collections.abc import Mapping
@@ -61,7 +61,7 @@ class Topics:
         return sorted({broker.cluster for broker in brokers if broker.cluster})
 
     async def stats(self, topic: str) -> dict[MessageQueue, TopicOffset]:
-        """The ends of the topic's queues, sorted. Raises NoRouteError."""
+        """The first and next offsets of the topic's queues, sorted by queue. Raises NoRouteError."""
         wrapped = self._ask.session.wrap(topic)
         found: dict[MessageQueue, TopicOffset] = {}
         for address in await self._ask.masters_of(topic):
@@ -93,7 +93,7 @@ class Topics:
         order: bool = False,
         attributes: Mapping[str, str] | None = None,
     ) -> None:
-        """Make a topic, or change it, on all masters of a cluster (or of all clusters), or on one broker.
+        """Create a topic or change it, on all masters of a cluster (or of all clusters), or on one broker.
 
         `attributes` are set; a key that begins with `-` is removed. Raises InvalidNameError, RefusedError.
         """
@@ -175,7 +175,7 @@ class Topics:
         await self._ask.name_servers(RequestCode.DELETE_KV_CONFIG, header)
 
     async def system(self) -> builtins.list[str]:
-        """The topics that brokers and clusters need for themselves."""
+        """The topics that brokers and clusters use internally."""
         first = TopicList.decode((await self._ask.name_server(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)).body)
         found = set(first.topic_list)
         for address in await self._ask.masters():
@@ -192,7 +192,7 @@ def _attributes(attributes: Mapping[str, str] | None) -> str | None:
         return None
     for key, value in attributes.items():
         if "," in key or "=" in key or "," in value:
-            raise ClientError(f"attribute {key!r} can't be written: it holds a comma or an equals sign")
+            raise ClientError(f"attribute {key!r} contains a comma or an equals sign, which separate attributes")
     return ",".join(key if key.startswith("-") else f"+{key.lstrip('+')}={value}" for key, value in attributes.items())
 
 
