@@ -28,6 +28,8 @@ APACHE_SETTINGS = {
     "traceTopicEnable": "true",
 }
 
+KOUROU_SETTINGS = {"enablePropertyFilter": "true", "transactionCheckInterval": "3000", "transactionTimeOut": "1000"}
+
 PATIENT = ClientSettings(request_timeout=20, connect_timeout=20, producer=ProducerSettings(timeout=20))
 """For tests that are not about time: a busy machine is no failure."""
 
@@ -74,7 +76,7 @@ def apache(home: Path, settings: Mapping[str, object]) -> Iterator[World]:
 
 @pytest.fixture(scope="session")
 def kourou_world() -> Iterator[World]:
-    with EmbeddedThread(properties={"enablePropertyFilter": "true"}) as broker:
+    with EmbeddedThread(properties=KOUROU_SETTINGS) as broker:
         yield World("kourou", broker.namesrv, broker.address)
 
 

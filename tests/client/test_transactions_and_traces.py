@@ -18,12 +18,6 @@ from .conftest import PATIENT, Collect, World
 from .steps import make_topic
 
 
-@pytest.fixture(autouse=True)
-def _apache_alone(request: pytest.FixtureRequest, world: World) -> None:
-    if world.kind == "kourou" and not {"trace", "joins"} & set(request.node.name.replace("[", "_").split("_")):
-        pytest.skip("transactions are Apache's alone so far")
-
-
 async def test_a_block_that_succeeds_commits(mq: Client, name: str, collect: Collect) -> None:
     async with mq.transaction(name, group=f"{name}-tx") as tx:
         sent = await tx.send(b"committed", tag="t", keys=["k"])

@@ -30,6 +30,11 @@ class Peer:
         self.decode = decode or Decoder().feed
         self.groups: set[tuple[bool, str]] = set()  # (is a consumer group, name): what it has heart-beaten for
 
+    @property
+    def is_writable(self) -> bool:
+        """Does it read what it is sent? If not, what is not a must waits. Peers without a link always do."""
+        return bool(getattr(self.link, "is_writable", True))
+
     def __repr__(self) -> str:
         return f"Peer({self.address})"
 

@@ -59,7 +59,7 @@ from kourou.broker.members import Members
 from kourou.broker.message_writer import MessageWriter
 from kourou.broker.offsets import Offsets
 from kourou.broker.persistence import Persistence
-from kourou.broker.placement import DelayLevels, Placement, RefuseTransactions, refuse_timers
+from kourou.broker.placement import DelayLevels, Placement, refuse_timers
 from kourou.broker.properties import Configuration
 from kourou.broker.pull import Pull
 from kourou.broker.queries import Queries
@@ -72,6 +72,8 @@ from kourou.broker.send import Send
 from kourou.broker.slow_readers import SlowReaders
 from kourou.broker.stats import Stats
 from kourou.broker.topics import Topics
+from kourou.broker.transactions.half_records import HalfMessages
+from kourou.broker.transactions.service import Transactions
 from kourou.protocol.codes import CommandFlag, RequestCode, ResponseCode
 from kourou.protocol.command import Command
 from kourou.protocol.errors import ProtocolError
@@ -85,6 +87,8 @@ from kourou.turns import Slices, Turns
 
 log = logging.getLogger(__name__)
 
+HOUR_MS = 3_600_000
+
 REMARK_MAX = 2_000
 """Characters of a refusal: it may repeat what the peer said, which may be megabytes."""
 
@@ -95,6 +99,7 @@ CAUSES_MAX = 100
 """How many different faults are logged with their traces; the metric counts all."""
 
 TOPICS, GROUPS, OFFSETS, DELAYS, REMOVED = "topics", "groups", "offsets", "delays", "removed topics"
+TRANSACTIONS = "counts of transactions"
 
 _MUST_FINISH = frozenset(
     (
@@ -168,10 +173,19 @@ class Broker:
         self.locks = QueueLocks(settings.lock_time_ms)
         self.clients = Clients(settings, self.outbox, self.turns)
         delay_levels = DelayLevels(delay_table(store_settings.delay_levels))
-        self.placement = Placement((RefuseTransactions(settings).place, delay_levels.place, refuse_timers))
+        self.placement = Placement((HalfMessages(settings).place, delay_levels.place, refuse_timers))
         self.writer = MessageWriter(store, store_settings, self.outbox, settings, self.placement)
         self.send = Send(
-            settings, self.topics, self.groups, self.writer, self.locks, self.stats, store_host, unique_id, chance
+            settings,
+            self.topics,
+            self.groups,
+            self.writer,
+            self.locks,
+            self.stats,
+            store_host,
+            unique_id,
+            chance,
+            on_half=lambda real_topic, now_ms: self.transactions.half_stored(real_topic, now_ms),
         )
         delays_file = store.metadata(DELAY_OFFSETS)
         keep.add(DELAYS, delays_file, lambda: self.delays.wrapper(), settings.delay_offsets_interval_ms)
@@ -204,6 +218,24 @@ class Broker:
 
         if not store.report.clean:
             self.offsets.keep_within(self._end_of)
+        counts_file = store.metadata(metadata.TRANSACTION_METRICS)
+        counts_ms = settings.transaction_counts_interval_ms
+        keep.add(TRANSACTIONS, counts_file, lambda: self.transactions.wrapper(), counts_ms)
+        self.transactions = Transactions(
+            settings,
+            store,
+            self.writer,
+            self.topics,
+            self.clients,
+            self.offsets,
+            self.stats,
+            self.outbox,
+            store_host,
+            counts_file.load(),
+            lambda: keep.touch(TRANSACTIONS),
+            lambda: store_settings.reserved_hours * HOUR_MS,
+            now_ms,
+        )
 
         self._is_sync = store_settings.flush_mode is FlushMode.SYNC
         self.lane = make_lane(
@@ -236,6 +268,8 @@ class Broker:
             RequestCode.CONSUMER_SEND_MSG_BACK: self.retry.send_back,
             RequestCode.SEND_REPLY_MESSAGE: self.replies.reply,
             RequestCode.SEND_REPLY_MESSAGE_V2: self.replies.reply,
+            RequestCode.END_TRANSACTION: self.transactions.end,
+            RequestCode.RESUME_CHECK_HALF_MESSAGE: self.transactions.resume,
             RequestCode.PULL_MESSAGE: self.pull.pull,
             RequestCode.LITE_PULL_MESSAGE: self.pull.pull,
             RequestCode.HEART_BEAT: self.members.heartbeat,
@@ -351,6 +385,7 @@ class Broker:
                     self._failed(type(event).__name__, error)
         if ticked:
             self._do(self.delays.deliver, now_ms)
+            self._do(self.transactions.step, now_ms)
         if self.writer.touched:
             self._do(self._publish, now_ms)
         if ticked:
@@ -401,6 +436,7 @@ class Broker:
                     self.writer.now_safe(token)
                 if self.store.log.end < end:
                     self._log_was_cut()
+                self.transactions.settle()
                 self.pull.polls.wake(self.store.take_repaired(), now_ms)
             case Saved(name, version, error):
                 self.persistence.saved(name, version, error, now_ms)
@@ -415,6 +451,7 @@ class Broker:
         """Messages that were seen are lost, and others will take their places: nobody may stand behind them."""
         self.offsets.keep_within(self._end_of)
         self.delays.log_was_cut(self.store.log.end)
+        self.transactions.log_was_cut(self.store.log.end)
 
     def _end_of(self, topic: str, queue_id: int) -> int | None:
         try:
@@ -566,7 +603,8 @@ class Broker:
 
     def wake_ms(self, now_ms: int) -> int:
         """When `Tick` is due at the latest, for what must not wait for the next regular one."""
-        deadlines = self.pull.polls.next_deadline_ms(), self.delays.next_ms(now_ms)
+        polls_ms, delays_ms = self.pull.polls.next_deadline_ms(), self.delays.next_ms(now_ms)
+        deadlines = polls_ms, delays_ms, self.transactions.due_ms(now_ms)
         return min((at_ms for at_ms in deadlines if at_ms is not None), default=now_ms + 1_000)
 
     # ── Stopping ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -584,11 +622,13 @@ class Broker:
 
     def keep_all(self, now_ms: int) -> None:
         """Write the tables that have changed, in this thread. What can't be written is logged."""
+        self.transactions.stop(now_ms)
         try:
             self.store.flush(now_ms)  # tables speak of what is safe
         except (StoreError, OSError) as error:
             log.error("the log can't be made safe: %s", error)
         self.delays.settle()
+        self.transactions.settle()
         self.persistence.write_all()
 
 

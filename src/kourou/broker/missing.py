@@ -8,12 +8,10 @@ from collections.abc import Mapping
 from typing import Final
 
 TIMERS: Final = "timerWheelEnable"
-TRANSACTIONS: Final = "rejectTransactionMessage"
 SQL_FILTERS: Final = "enablePropertyFilter"
 
 _FEATURES: Final = {
     TIMERS: ("true", "timers, for delays other than the delay levels,"),
-    TRANSACTIONS: ("false", "transactions"),
     SQL_FILTERS: ("true", "SQL filters"),
     "recallMessageEnable": ("true", "recalling messages"),
     "enableLmq": ("true", "light message queues"),

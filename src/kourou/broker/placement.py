@@ -20,7 +20,6 @@ import msgspec
 from kourou.broker import missing
 from kourou.broker.events import Refused
 from kourou.broker.names import SCHEDULE_TOPIC
-from kourou.broker.settings import BrokerSettings
 from kourou.protocol.codes import TRANSACTION_MASK, ResponseCode, SysFlag
 from kourou.protocol.properties import Property
 from kourou.store.commit_log import NewMessage
@@ -93,28 +92,12 @@ class DelayLevels:
         return min(level, self._level_max)
 
 
-class RefuseTransactions:
-    """Half messages are refused: transactions are not in this version."""
-
-    def __init__(self, settings: BrokerSettings) -> None:
-        self._settings = settings
-
-    def place(self, candidate: Candidate) -> bool:
-        if candidate.is_sent and is_half(candidate):
-            raise Refused(
-                ResponseCode.NO_PERMISSION,
-                f"the broker[{self._settings.ip}] sending transaction message is forbidden: "
-                + missing.refusal(missing.TRANSACTIONS),
-            )
-        return False
-
-
 def is_half(candidate: Candidate) -> bool:
     """Is it the first half of a transaction? A retry of a committed message still has the property, and is not."""
     properties = candidate.properties
     if properties.get(Property.TRANSACTION_PREPARED, "").lower() != "true":
         return False
-    return not (candidate.message.reconsume_times > 0 and properties.get(Property.DELAY_LEVEL, "0") > "0")
+    return not (candidate.message.reconsume_times > 0 and properties.get(Property.DELAY_LEVEL, "0") != "0")
 
 
 def refuse_timers(candidate: Candidate) -> bool:

@@ -52,6 +52,7 @@ class ProcessSettings:
     connection_metrics: bool = True  # enableConnectionMetrics
     lag_metrics: bool = True  # enableLagAndDlqMetrics
     stats_metrics: bool = True  # enableStatsMetrics
+    transaction_metrics: bool = True  # enableTransactionMetrics
     store_metrics: bool = True  # enableMessageStoreMetrics
 
 
@@ -211,6 +212,7 @@ ACTED_ON: Final[dict[str, _Place]] = {
         enableSplitRegistration="register_split",
         enableScheduleMessageStats="count_delayed",
         disableConsumeIfConsumerReadSlowly="disable_slow_readers",
+        rejectTransactionMessage="reject_transactions",
     ),
     **_numbers(
         "broker",
@@ -247,7 +249,13 @@ ACTED_ON: Final[dict[str, _Place]] = {
         channelExpiredTimeout="client_timeout_ms",
         maxMsgsNumBatch="query_count_max",
         defaultQueryMaxNum="unique_query_count",
+        transactionTimeOut="transaction_timeout_ms",
+        transactionCheckInterval="transaction_check_interval_ms",
+        transactionCheckMax="transaction_check_max",
+        transactionOpBatchInterval="transaction_op_interval_ms",
+        transactionMetricFlushInterval="transaction_counts_interval_ms",
     ),
+    "transactionOpMsgMaxSize": _Place("broker", "transaction_op_size", _whole(1, 1024**2)),
     "startAcceptSendRequestTimeStamp": _Place("broker", "accept_sends_from_ms", _LONG),
     "consumerFallbehindThreshold": _Place("broker", "slow_reader_bytes", _LONG),
     "bulkReadRatio": _Place("broker", "bulk_ratio", _whole(1, 100)),
@@ -323,6 +331,7 @@ ACTED_ON: Final[dict[str, _Place]] = {
         enableConnectionMetrics="connection_metrics",
         enableLagAndDlqMetrics="lag_metrics",
         enableStatsMetrics="stats_metrics",
+        enableTransactionMetrics="transaction_metrics",
         enableMessageStoreMetrics="store_metrics",
     ),
 }
@@ -355,6 +364,12 @@ HOT: Final[dict[str, tuple[int, int] | None]] = {
     "enableScheduleMessageStats": _FLAG,
     "disableConsumeIfConsumerReadSlowly": _FLAG,
     "consumerFallbehindThreshold": (1024**3, 2**63 - 1),
+    "rejectTransactionMessage": _FLAG,
+    "transactionTimeOut": (100, 60 * _MINUTE_MS),
+    "transactionCheckInterval": (100, 60 * _MINUTE_MS),
+    "transactionCheckMax": (1, 10_000),
+    "transactionOpMsgMaxSize": (1, 64 * 1024),
+    "transactionOpBatchInterval": (1, _MINUTE_MS),
     "maxMsgsNumBatch": (1, 1_000),
     "defaultQueryMaxNum": (1, 1_000),
     "sendThreadPoolQueueCapacity": (100, 1_000_000),

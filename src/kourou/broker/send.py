@@ -58,7 +58,9 @@ class Send:
         store_host: bytes,
         unique_id: Callable[[int], str],
         chance: random.Random,
+        on_half: Callable[[str, int], None] = lambda _topic, _now_ms: None,
     ) -> None:
+        """`on_half` is told of a half message that was stored: the topic that it is for, and the time."""
         self._settings = settings
         self._topics = topics
         self._groups = groups
@@ -68,6 +70,7 @@ class Send:
         self._store_host = store_host
         self._unique_id = unique_id
         self._chance = chance
+        self._on_half = on_half
         self.answer_ext = {"MSG_REGION": settings.region, "TRACE_ON": str(settings.trace_on).lower()}
 
     def send(self, asked: Asked) -> Slices[None] | None:
@@ -189,6 +192,8 @@ class Send:
             raise self._writer.illegal("its body is empty")
         wait = properties.get(Property.WAIT_STORED, "true").lower() == "true"
         (stored,) = self._writer.put([message], properties, asked.now_ms, is_sent=True)
+        if message.topic == names.HALF_TOPIC:
+            self._on_half(properties[Property.REAL_TOPIC], asked.now_ms)
         self._stats.put(message.topic, 1, stored.size)
         return self.place(stored, queue_id, properties[Property.UNIQUE_KEY]), wait
 

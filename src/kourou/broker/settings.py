@@ -69,6 +69,15 @@ class BrokerSettings:
     max_body_size: int = 4 * 1024 * 1024  # maxMessageSize
     batch_messages_max: int = 65_536  # maxMessagesPerBatch, ours
 
+    # Transactions.
+    reject_transactions: bool = False  # rejectTransactionMessage
+    transaction_timeout_ms: int = 6_000  # transactionTimeOut: how old a half message is before anybody is asked
+    transaction_check_interval_ms: int = 30_000  # transactionCheckInterval
+    transaction_check_max: int = 15  # transactionCheckMax: how often producers are asked about a half message
+    transaction_op_size: int = 4_096  # transactionOpMsgMaxSize: of the ends that are gathered for one record
+    transaction_op_interval_ms: int = 3_000  # transactionOpBatchInterval: how long they are gathered
+    transaction_counts_interval_ms: int = 10_000  # transactionMetricFlushInterval
+
     # Pulling.
     long_polling: bool = True  # longPollingEnable
     short_polling_ms: int = 1_000  # shortPollingTimeMills

@@ -46,6 +46,7 @@ from kourou.protocol.bodies import (
     TimerMetricsSerializeWrapper,
     TopicConfigSerializeWrapper,
     TopicQueueMappingSerializeWrapper,
+    TransactionMetricsSerializeWrapper,
 )
 from kourou.protocol.bodies.base import Body, always
 from kourou.protocol.errors import BodyError
@@ -91,14 +92,14 @@ CONSUMER_OFFSETS = Kind("consumerOffset.json", "consumer offsets", ConsumerOffse
 DELAY_OFFSETS = Kind("delayOffset.json", "offsets of delay levels", DelayOffsetSerializeWrapper)
 STATIC_TOPICS = Kind("topicQueueMapping.json", "static topics", TopicQueueMappingSerializeWrapper)
 TIMER_METRICS = Kind("timermetrics", "counts of waiting timers", TimerMetricsSerializeWrapper, pretty=False)
+TRANSACTION_METRICS = Kind(
+    "transactionMetrics", "counts of open transactions", TransactionMetricsSerializeWrapper, pretty=False
+)
 
 # Nobody here knows these closely yet: plain values.
 FILTERS: Kind[dict[str, Any]] = Kind("consumerFilter.json", "filters of consumers", dict)
 ORDERS: Kind[dict[str, Any]] = Kind("consumerOrderInfo.json", "states of ordered consumption", dict)
 REQUEST_MODES: Kind[dict[str, Any]] = Kind("messageRequestMode.json", "request modes of groups", dict)
-TRANSACTION_METRICS: Kind[dict[str, Any]] = Kind(
-    "transactionMetrics", "counts of open transactions", dict, pretty=False
-)
 
 
 class MetadataFile(Generic[T]):

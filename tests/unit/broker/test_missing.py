@@ -5,23 +5,18 @@ from datetime import timedelta
 
 import pytest
 
-from kourou.broker.missing import SQL_FILTERS, TIMERS, TRANSACTIONS, refusal, without_effect
+from kourou.broker.missing import SQL_FILTERS, TIMERS, refusal, without_effect
 from kourou.broker.properties import Configuration, ProcessSettings, configure, to_properties
 from kourou.broker.settings import BrokerSettings
 from kourou.client import Client, RefusedError, connect
 from kourou.embedded import Embedded
 from kourou.store.settings import StoreSettings
 
-TURNED_ON = {TIMERS: "true", TRANSACTIONS: "false", SQL_FILTERS: "true"}
+TURNED_ON = {TIMERS: "true", SQL_FILTERS: "true"}
 
 
 async def timers(mq: Client) -> None:
     await mq.send("t", b"x", delay=timedelta(seconds=1))
-
-
-async def transactions(mq: Client) -> None:
-    async with mq.transaction("t", group="tx") as tx:
-        await tx.send(b"x")
 
 
 async def sql_filters(mq: Client) -> None:
@@ -37,7 +32,7 @@ async def sql_pulls(mq: Client) -> None:
 @pytest.mark.parametrize("given", [{}, TURNED_ON], ids=["by default", "turned on"])
 @pytest.mark.parametrize(
     ("use", "key"),
-    [(timers, TIMERS), (transactions, TRANSACTIONS), (sql_filters, SQL_FILTERS), (sql_pulls, SQL_FILTERS)],
+    [(timers, TIMERS), (sql_filters, SQL_FILTERS), (sql_pulls, SQL_FILTERS)],
 )
 async def test_a_refusal_says_that_the_feature_is_missing(
     use: Callable[[Client], Awaitable[None]], key: str, given: dict[str, str]
@@ -54,9 +49,9 @@ async def test_a_refusal_says_that_the_feature_is_missing(
 
 def test_a_start_with_such_a_property_is_warned_of() -> None:
     assert without_effect({}) == []
-    assert without_effect({TIMERS: "false", TRANSACTIONS: "true", SQL_FILTERS: "FALSE"}) == []
+    assert without_effect({TIMERS: "false", SQL_FILTERS: "FALSE"}) == []
     told = without_effect({**TURNED_ON, SQL_FILTERS: " True "})
-    assert len(told) == 3
+    assert len(told) == 2
     assert "enablePropertyFilter=True has no effect: SQL filters are not in this broker yet" in told
 
 

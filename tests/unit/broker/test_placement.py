@@ -4,8 +4,9 @@ import pytest
 
 from kourou.broker.events import Refused
 from kourou.broker.names import SCHEDULE_TOPIC
-from kourou.broker.placement import Candidate, DelayLevels, Placement, RefuseTransactions, is_half, refuse_timers
+from kourou.broker.placement import Candidate, DelayLevels, Placement, is_half, refuse_timers
 from kourou.broker.settings import BrokerSettings
+from kourou.broker.transactions.half_records import HalfMessages
 from kourou.protocol.codes import ResponseCode, SysFlag
 from kourou.protocol.properties import Property
 from kourou.store.commit_log import NewMessage
@@ -21,7 +22,7 @@ def candidate(
 
 
 def usual() -> Placement:
-    return Placement((RefuseTransactions(BrokerSettings()).place, LEVELS.place, refuse_timers))
+    return Placement((HalfMessages(BrokerSettings()).place, LEVELS.place, refuse_timers))
 
 
 def place_of(given: Candidate) -> tuple[str, int]:
@@ -64,13 +65,22 @@ def test_a_message_in_the_schedule_topic_is_not_delayed_again() -> None:
     [
         ({Property.DELAY_LEVEL: "soon"}, ResponseCode.SYSTEM_ERROR),
         ({Property.TIMER_DELIVER_MS: "1"}, ResponseCode.SYSTEM_ERROR),
-        ({Property.TRANSACTION_PREPARED: "true"}, ResponseCode.NO_PERMISSION),
+        ({Property.TRANSACTION_PREPARED: "true", Property.DELAY_LEVEL: "1"}, ResponseCode.MESSAGE_ILLEGAL),
     ],
 )
 def test_what_is_refused(properties: dict[str, str], code: ResponseCode) -> None:
     with pytest.raises(Refused) as refused:
         place_of(candidate(properties))
     assert refused.value.code == code
+
+
+def test_a_half_message_is_stored_in_the_half_topic() -> None:
+    given = candidate({Property.TRANSACTION_PREPARED: "true", Property.UNIQUE_KEY: "U1"}, sys_flag=0x5)
+    assert place_of(given) == ("RMQ_SYS_TRANS_HALF_TOPIC", 0)
+    assert given.message.sys_flag == 0x1
+    assert given.properties[Property.REAL_TOPIC] == "orders"
+    assert given.properties[Property.REAL_QUEUE_ID] == "3"
+    assert given.properties[Property.TRANSACTION_ID] == "U1"
 
 
 def test_what_the_broker_stores_again_is_not_a_half_message() -> None:

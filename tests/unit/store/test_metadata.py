@@ -18,6 +18,8 @@ from kourou.protocol.bodies import (
     SubscriptionGroupWrapper,
     TopicConfig,
     TopicConfigSerializeWrapper,
+    TransactionMetric,
+    TransactionMetricsSerializeWrapper,
 )
 from kourou.protocol.errors import BodyError
 from kourou.store import metadata
@@ -190,8 +192,13 @@ def test_plain_values_keep_their_number_keys_and_lists() -> None:
 
 def test_metrics_are_on_one_line() -> None:
     file = MetadataFile(SimulatedDisk(Random(1)), CONFIG, TRANSACTION_METRICS)
-    assert file.encode({"dataVersion": {"counter": 1}, "transactionCount": {}}) == (
-        b'{"dataVersion":{"counter":1},"transactionCount":{}}'
+    value = TransactionMetricsSerializeWrapper(
+        transaction_count={"T": TransactionMetric(count=2, time_stamp=5)},
+        data_version=DataVersion(counter=1, timestamp=7),
+    )
+    assert file.encode(value) == (
+        b'{"dataVersion":{"counter":1,"stateVersion":0,"timestamp":7},'
+        b'"transactionCount":{"T":{"count":2,"timeStamp":5}}}'
     )
 
 

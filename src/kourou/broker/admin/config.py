@@ -111,7 +111,9 @@ class ConfigRequests:
     def remove_expired_queues(self, asked: Asked) -> Command:
         """CLEAN_EXPIRED_CONSUMEQUEUE: queues whose messages are all gone."""
         try:
-            count = self._store.remove_expired_queues(keep=(names.SCHEDULE_TOPIC,))
+            count = self._store.remove_expired_queues(
+                keep=(names.SCHEDULE_TOPIC, names.HALF_TOPIC, names.HALF_OP_TOPIC)
+            )
         except OSError as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"queues can't be removed: {error}") from None
         log.info("expired queues removed count=%d peer=%s", count, asked.peer.address)

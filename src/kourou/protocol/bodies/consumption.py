@@ -75,6 +75,20 @@ class TimerMetricsSerializeWrapper(Body):
     data_version: DataVersion = always(DataVersion)
 
 
+class TransactionMetric(Body):
+    """How many transactions of a topic are open."""
+
+    count: Int64 = always(0)
+    time_stamp: Int64 = always(0)
+
+
+class TransactionMetricsSerializeWrapper(Body):
+    """Open transactions, by topic."""
+
+    transaction_count: dict[str, TransactionMetric] = always(dict)
+    data_version: DataVersion = always(DataVersion)
+
+
 class QueryCorrectionOffsetBody(Body):
     """The smallest offset of several groups, by queue id."""
 
