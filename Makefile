@@ -8,7 +8,9 @@ INTEROP := tests/interop tests/client tests/spark
 AT_ONCE := -n 3   # many tests wait for something
 IN_TWO := -n 2 --dist loadfile --no-loadscope-reorder   # files in this order: the short ones come last
 
-.PHONY: help install run test lint unit interop bench fuzz clean
+unexport PYTHONDONTWRITEBYTECODE   # tests start thousands of processes; each would compile all modules again
+
+.PHONY: help install run test lint unit interop soak bench fuzz clean
 
 help:          ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -52,6 +54,10 @@ unit: $(VENV)/tested   ## the fast tests alone
 interop: $(VENV)/tested   ## the tests with the real Apache RocketMQ and its clients, all of them
 	@$(PYTHON) tools/interop_tools.py
 	$(PYTEST) $(INTEROP) -m "interop or slow" $(IN_TWO)
+
+soak: $(VENV)/tested   ## every long proof, for an hour; make soak ARGS='--count 1000 …' for other options
+	@$(PYTHON) tools/interop_tools.py
+	$(BIN)/python -m tests.soak $(or $(ARGS),--minutes 60)
 
 fuzz: $(VENV)/tested   ## a million and more mutated frames
 	$(BIN)/python -m benchmarks.fuzz

@@ -1,4 +1,4 @@
-"""Kill the writer again and again, on the same directory, and look each time what is there.
+"""Kill the writer again and again, on the same directory, and check each time which messages are there.
 
 python -m tests.crash.kills --times 50 --mode sync
 """
@@ -21,6 +21,7 @@ from .opening import now_ms, open_store, settings
 
 PROJECT = Path(__file__).parents[2]
 START_S = 60
+KILLS = 10
 
 
 @dataclass
@@ -98,18 +99,28 @@ def letters_in_queues(store: Store) -> set[str]:
     return found
 
 
+def kill_often(folder: Path, mode: str, seed: int, times: int = KILLS, *, verbose: bool = False) -> Victim:
+    """The next writer finds what a kill has left, what a start after it has left, or a clean stop."""
+    victim = Victim(folder / "store", mode, Random(f"kills {mode} {seed}"))
+    for number in range(times):
+        store = victim.kill_once()
+        if verbose:
+            print(f"kill {victim.kills}: {len(victim.told)} letters told, {store.report}", flush=True)
+        if number % 2:
+            store.close(now_ms())
+        else:
+            store.abandon()
+    return victim
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--times", type=int, default=50)
+    parser.add_argument("--times", type=int, default=KILLS)
     parser.add_argument("--mode", choices=("sync", "async"), default="async")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        victim = Victim(Path(folder) / "store", options.mode, Random(options.seed))
-        for _ in range(options.times):
-            store = victim.kill_once()
-            print(f"kill {victim.kills}: {len(victim.told)} letters told, {store.report}", flush=True)
-            store.abandon()
+        victim = kill_often(Path(folder), options.mode, options.seed, options.times, verbose=True)
     print(f"{options.times} kills, {options.mode}: none of {len(victim.told)} letters is missing")
 
 

@@ -1,4 +1,4 @@
-"""A few simulated lives of a broker, with each run of the tests. Thousands: python -m tests.simulation.broker."""
+"""A few simulated lives of a broker, with each run of the tests. Thousands: `make soak`."""
 
 import logging
 from collections.abc import Iterator
@@ -18,6 +18,13 @@ def _quiet() -> Iterator[None]:
 @pytest.mark.parametrize("seed", [3, 14, 63, 327])
 def test_a_life(seed: int, mode: str) -> None:
     run = BrokerRun(seed, 600, mode)
+    run.run()
+    assert run.sent
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_life_with_a_failing_disk(seed: int) -> None:
+    run = BrokerRun(seed, 600, faults=True)
     run.run()
     assert run.sent
 

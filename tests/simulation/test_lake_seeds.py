@@ -1,4 +1,4 @@
-"""Some simulated lives of a lake, with each run of the tests. All 200 seeds: python -m tests.simulation.lake."""
+"""Some simulated lives of a lake, with each run of the tests. Thousands: `make soak`."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A few simulated lives of a store, with each run of the tests. Thousands: python -m tests.simulation.store."""
+"""A few simulated lives of a store, with each run of the tests. Thousands: `make soak`."""
 
 import logging
 from collections.abc import Iterator
