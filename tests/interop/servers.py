@@ -18,7 +18,8 @@ from .processes import Process, accepts, free_port
 from .toolchain import MissingToolError
 from .wire import ROUTE, Connection
 
-START_S = 90
+START_S = 240
+"""A JVM that gets a fifteenth of a processor was seen to need more than 90 s to start."""
 CLUSTER = "InteropCluster"
 
 # Apache's broker reaches into the JDK; these are the doors its own start script opens.
