@@ -143,7 +143,7 @@ def group_commit(folder: Path, senders: int, seconds: float) -> tuple[float, flo
             batch = [work.popleft() for _ in range(ready)]
             work.extend(batch)
             for place in store.append(batch, now_ms()):
-                store.when_safe(place.physical_offset + place.size, place.physical_offset, now_ms())
+                store.durability.wait(place.physical_offset + place.size, place.physical_offset, now_ms())
             ready = 0
             for job in store.jobs(now_ms()):
                 syncs += type(job).__name__ == "SyncLog"

@@ -35,7 +35,7 @@ def main() -> None:
         names = [f"{options.run}-{number + more}" for more in range(random.choice((1, 1, 2, 8)))]
         number += len(names)
         store.append([letter(name) for name in names], now_ms(), together=random.random() < 0.3)
-        if options.mode == "async" or store.when_safe(store.log.end, tuple(names), now_ms()):
+        if options.mode == "async" or store.durability.wait(store.log.end, tuple(names), now_ms()):
             say(names)
         else:
             waiting += 1

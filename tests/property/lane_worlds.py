@@ -97,7 +97,7 @@ class World(SimulatedBroker):
             "closed": [wire.reasons for wire in self.wires],
             "in bulk": [wire.steps_back for wire in self.wires],
             "log": [bytes(segments.file(start).buffer) for start in segments.starts],
-            "log ends": (store.log.end, store.log.flushed, store.log.stored_ms, store.dispatched),
+            "log ends": (store.log.end, store.durability.flushed, store.log.stored_ms, store.dispatched),
             "queues": {name: self._entries(*name) for name in store.queues.names()},
             "index": {name: self.disk.read_at(index / name, 0, size) for name, size in self.disk.files(index).items()},
             "offsets": (offsets.table, offsets.pulled, offsets._reset),

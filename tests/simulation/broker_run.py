@@ -85,7 +85,8 @@ class BrokerRun:
     def was_seen(self, message: StoredMessage) -> None:
         if self.is_sync:
             end = message.physical_offset + message.size
-            assert end <= self.world.store.durable, "under sync flush, a consumer got what a crash may take back"
+            flushed = self.world.store.durability.flushed
+            assert end <= flushed, "under sync flush, a consumer got what a crash may take back"
         if message.prepared_offset < 0:
             original = self.world.store.reader.message_at(~message.prepared_offset)
             assert original is not None, "a copy without its original"
@@ -195,7 +196,7 @@ class BrokerRun:
         how = self.chance.choice(("stop", "kill", "crash"))
         self.world.disk.heal()  # nobody starts on a disk that fails
         self.ends[how] += 1
-        durable, end = self.world.store.durable, self.world.store.log.end
+        durable, end = self.world.store.durability.flushed, self.world.store.log.end
         self.say(f"{how}: the log is safe to {durable} of {end}")
         if how == "crash" and not self.is_sync:
             self._promise_no_more(durable)

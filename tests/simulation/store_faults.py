@@ -115,21 +115,20 @@ class FaultyRun(Run):
         if end < self.model.end:
             self.model.cut(end)
             lost = {token for token, upto in self.tokens.items() if upto > end}
-            assert lost <= set(self.store.late(self.now_ms)), "nobody tells those who wait for what is lost"
-            for token in lost:
-                del self.tokens[token]
+            self.were_cut(lost)
         if self.store.log.failed is None:
             self.evicted = False
 
     def flush(self) -> None:
         with suppress(OSError, *REFUSALS):
             Run.flush(self)
-        self.model.safe = max(self.model.safe, self.store.log.flushed)
+        self.model.safe = max(self.model.safe, self.store.durability.flushed)
         self.model.cut(self.store.log.end)
 
     def visible_end(self) -> int:
         """Where dispatch came to a halt, some queues may be ahead."""
-        return self.model.safe if self.settings.flush_mode is FlushMode.SYNC else self.model.end
+        is_sync = self.settings.flush_mode is FlushMode.SYNC and not self.settings.read_unsafe
+        return self.model.safe if is_sync else self.model.end
 
     def was_read(self, found: list[bytes], wanted: list[bytes]) -> None:
         """What can't be read now is passed over, but nothing that was never appended is shown."""
@@ -147,7 +146,7 @@ class FaultyRun(Run):
             self.note(f"not closed cleanly: {error}")
             self.waiting, self.done = [], []
             self.tokens.clear()
-            self.model.safe = max(self.model.safe, self.store.log.flushed)
+            self.model.safe = max(self.model.safe, self.store.durability.flushed)
             self.evicted = True
 
     def closed(self) -> None:
@@ -186,7 +185,8 @@ class FaultyRun(Run):
         self.model.append(messages, self.now_ms, together=False)
         self.store.append(messages, self.now_ms)
         assert self.store.refusal is None
-        self.store.flush(self.now_ms)
+        self.answered(self.store.flush(self.now_ms))
+        self.forget_replicas()
         self.model.safe = self.model.end
         check(self.store, self.model, self.model.safe)
         Run.close(self)

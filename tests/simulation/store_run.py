@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 
+from kourou.store.durability import FLUSHED, Token
 from kourou.store.errors import IllegalMessageError
 from kourou.store.jobs import Job, MendLog, SyncLog
 from kourou.store.settings import FlushMode, StoreSettings
@@ -26,6 +27,7 @@ from .store_model import Model
 
 ROOT = Path("/store")
 BEGIN_MS = 1_700_000_000_000
+REPLICAS = "replicas"
 
 
 def file_time(time_ms: int) -> str:
@@ -92,6 +94,7 @@ class Run:
     checked: int = 0
     random: Random = field(init=False)
     settings: StoreSettings = field(init=False)
+    replicated: bool = field(init=False)  # senders and consumers wait for replicas, too
     host: bytes = field(init=False)
     model: Model = field(init=False)
     messages: Messages = field(init=False)
@@ -120,7 +123,9 @@ class Run:
             queue_flush_least_pages=0,
             reserved_hours=1,
             delete_when="04",
+            read_unsafe=random.random() < 0.3,
         )
+        self.replicated = random.random() < 0.3
         self.host = V6 if random.random() < 0.3 else V4
         self.model = Model(self.settings.commit_log_file_size, self.host, self.settings.record_crc)
         self.messages = Messages(random, self.settings.commit_log_file_size)
@@ -157,6 +162,8 @@ class Run:
             "give_back": 14,
             "flush": 2,
             "read": 3,
+            "replicate": 6,
+            "tell_late": 2,
             "write_back": 3,
             "expire": 2,
             "remove_topic": 1,
@@ -177,6 +184,8 @@ class Run:
         self.model.cut(self.store.log.end)
         self.model.safe = self.store.log.end
         take_over_numbers(self.store, self.model)
+        if self.replicated:
+            self.store.durability.require(REPLICAS, self.store.log.end, timeout_ms=3_000)
         self.note(f"opened at {self.store.log.end} {self.store.report}")
 
     def open_on(self, disk: SimulatedDisk) -> Store:
@@ -203,10 +212,17 @@ class Run:
         if random.random() < 0.5:
             self.asked += 1
             token = self.asked
-            if store.when_safe(store.log.end, token, self.now_ms):
-                assert store.log.flushed >= store.log.end
+            if store.durability.wait(store.log.end, token, self.now_ms):
+                self.may_be_answered(store.log.end)
             else:
                 self.tokens[token] = store.log.end
+
+    def may_be_answered(self, end: int) -> None:
+        durability = self.store.durability
+        if self.settings.flush_mode is FlushMode.SYNC:
+            assert durability.flushed >= end, "answered before the flush"
+        assert durability.confirmed is None or durability.confirmed >= end, "answered before the replicas have it"
+        assert durability.answerable_to >= end
 
     def append_too_large(self) -> None:
         before = self.store.log.end
@@ -220,8 +236,11 @@ class Run:
     def dispatch(self) -> None:
         self.note("dispatch")
         self.store.dispatch()
-        if self.settings.flush_mode is FlushMode.SYNC:
-            assert self.store.dispatched <= self.model.safe, "readers see what is not safe"
+        durability, visible = self.store.durability, self.store.dispatched
+        if not self.settings.read_unsafe:
+            if self.settings.flush_mode is FlushMode.SYNC:
+                assert visible <= self.model.safe, "readers see what is not flushed"
+            assert durability.confirmed is None or visible <= durability.confirmed, "readers see what no replica has"
 
     def ask_for_jobs(self) -> None:
         jobs = self.store.jobs(self.now_ms)
@@ -242,18 +261,41 @@ class Run:
             self.note(f"finished {type(job).__name__}")
             self.answered(self.store.finished(job, self.now_ms))
 
-    def answered(self, tokens: list[object]) -> None:
-        self.model.safe = max(self.model.safe, self.store.log.flushed)
+    def answered(self, tokens: list[Token]) -> None:
+        self.model.safe = max(self.model.safe, self.store.durability.flushed)
         for token in tokens:
             assert isinstance(token, int)
-            assert self.tokens.pop(token) <= self.store.log.flushed, "answered too early"
+            self.may_be_answered(self.tokens.pop(token))
+
+    def replicate(self) -> None:
+        """Replicas have some more."""
+        confirmed = self.store.durability.confirmed
+        if confirmed is not None:
+            end = self.random.choice((self.store.log.end, self.random.randint(confirmed, self.store.log.end)))
+            self.note(f"replicas have {end}")
+            self.answered(self.store.durability.reached(REPLICAS, end))
+
+    def tell_late(self) -> None:
+        for token, missing in self.store.durability.late(self.now_ms):
+            assert isinstance(token, int)
+            end, durability = self.tokens.pop(token), self.store.durability
+            reached = durability.flushed if missing == FLUSHED else durability.confirmed
+            assert reached is not None and reached < end, f"late for {missing}, which is there"
+
+    def forget_replicas(self) -> None:
+        """Everything is visible, and nobody waits for replicas."""
+        if self.store.durability.confirmed is not None:
+            self.answered(self.store.durability.drop(REPLICAS))
+            self.store.dispatch()
 
     def flush(self) -> None:
         if any(isinstance(job, SyncLog | MendLog) for job in self.waiting + self.done):
             return
         self.note("flush")
         self.answered(self.store.flush(self.now_ms))
-        assert self.model.safe == self.store.log.end == self.store.dispatched
+        assert self.model.safe == self.store.log.end
+        visible_to = self.store.durability.visible_to  # replicas may have a part of a record
+        assert self.store.dispatched >= max((end for end in self.model.ends if end <= visible_to), default=0)
 
     def expire(self) -> None:
         """Everything is old by now, and may go."""
@@ -292,12 +334,16 @@ class Run:
         self.answered(self.store.truncate(end, self.now_ms))
         self.model.cut(end)
         self.model.safe = end
-        late = set(self.store.late(self.now_ms))
-        assert lost <= late, "nobody tells those who wait for what is gone"
-        self.tokens = {token: upto for token, upto in self.tokens.items() if token not in late}
+        self.were_cut(lost)
+        self.forget_replicas()
         with self.disk.at_rest():
             check(self.store, self.model, end)
         take_over_numbers(self.store, self.model)
+
+    def were_cut(self, lost: set[int]) -> None:
+        cut = set(self.store.durability.take_cut())
+        assert cut == lost, f"{cut} are told that their messages are lost, and {lost} are"
+        self.tokens = {token: upto for token, upto in self.tokens.items() if token not in lost}
 
     def write_back(self) -> None:
         self.note("write back")

@@ -22,7 +22,6 @@ class FastLane:
         offsets: Offsets,
         stats: Stats,
         *,
-        is_sync: bool,
         answers_max: int,
     ) -> None: ...
     def serve(self, peer: Peer, data: bytes, now_ms: int) -> tuple[int, bytes, bytes, int, bool]: ...

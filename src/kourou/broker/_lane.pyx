@@ -526,12 +526,12 @@ cdef class FastLane:
     """See the module's text, and lane.py."""
 
     cdef object _settings, _store, _cleaner, _send_part, _puts, _topics, _groups, _clients, _offsets, _stats, _reader
-    cdef object _queues, _ext, _cluster, _clock
+    cdef object _queues, _ext, _cluster, _clock, _durability
     cdef CommitLog _log
     cdef Appender _appender
     cdef Dispatcher _dispatcher
     cdef set _touched
-    cdef bint _is_sync
+    cdef bint _is_sync  # `Durability.must_wait`, as of `_epoch`
     cdef Py_ssize_t _answers_max
 
     # What settings say, as of `_epoch`.
@@ -578,7 +578,7 @@ cdef class FastLane:
         PyMem_Free(self._pieces)
 
     def __init__(
-        self, settings, store, send, puts, topics, groups, clients, offsets, stats, *, is_sync, answers_max
+        self, settings, store, send, puts, topics, groups, clients, offsets, stats, *, answers_max
     ):
         """`answers_max`: a read is served no further once its answers have as many bytes."""
         self._settings = settings
@@ -598,7 +598,7 @@ cdef class FastLane:
         self._clients = clients
         self._offsets = offsets
         self._stats = stats
-        self._is_sync = is_sync
+        self._durability = store.durability
         self._answers_max = answers_max
         self._epoch = 1
         self._known_topics = {}
@@ -697,6 +697,7 @@ cdef class FastLane:
         self._may_pull = is_master and settings.is_readable and not settings.reject_pull_consumers
         self._may_pull = self._may_pull and not self._groups.forbidden and not self._offsets._reset
         self._slave_read = settings.slave_read
+        self._is_sync = self._durability.must_wait
         self._sends_from_ms = settings.accept_sends_from_ms
         self._batch_max = settings.max_body_size
         self._batch_messages_max = settings.batch_messages_max
@@ -1359,7 +1360,7 @@ cdef class FastLane:
         cdef CommitLog log = self._log
         cdef Scanner scanner
         cdef long long dispatched = self._store.dispatched
-        if self._is_sync or log._failed is not None or self._store.confirm is not None or dispatched < log._start:
+        if not self._durability.visible_at_once or log._failed is not None or dispatched < log._start:
             return False
         if dispatched < log.end:
             try:

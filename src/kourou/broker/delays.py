@@ -186,14 +186,14 @@ class Delays:
 
     def offsets(self) -> dict[int, int]:
         """How far each level is, by what is safe."""
-        durable = self._store.durable
+        durable = self._store.durability.durable_to
         for level in self._levels.values():
             level.settle(durable)
         return {level.queue_id + 1: level.safe for level in self._levels.values() if level.safe}
 
     def wrapper(self) -> DelayOffsets:
         """What is kept: deliveries that are safe, and up to where in the log these are all there are."""
-        offsets, durable = self.offsets(), self._store.durable
+        offsets, durable = self.offsets(), self._store.durability.durable_to
         self._spoken_for = min((level.unsafe[0][0] for level in self._levels.values() if level.unsafe), default=durable)
         self._version = DataVersion(
             state_version=self._version.state_version,
@@ -204,7 +204,7 @@ class Delays:
 
     def settle(self) -> None:
         """What has become safe may be kept."""
-        durable = self._store.durable
+        durable = self._store.durability.durable_to
         news = [level for level in self._levels.values() if level.unsafe and level.settle(durable)]
         if news or durable - self._spoken_for > LOOKED_THROUGH_BYTES:
             self._touch()

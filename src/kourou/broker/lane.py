@@ -71,8 +71,6 @@ def make_lane(
     clients: Clients,
     offsets: Offsets,
     stats: Stats,
-    *,
-    is_sync: bool,
 ) -> Lane | None:
     """The lane of a broker; None where it is not compiled."""
     if not IS_COMPILED:
@@ -87,6 +85,5 @@ def make_lane(
         clients,
         offsets,
         stats,
-        is_sync=is_sync,
         answers_max=ANSWERS_MAX,
     )

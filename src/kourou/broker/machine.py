@@ -81,7 +81,7 @@ from kourou.store import metadata
 from kourou.store.backoff import Backoff
 from kourou.store.errors import StoreError
 from kourou.store.jobs import Slice
-from kourou.store.settings import FlushMode, delay_table
+from kourou.store.settings import delay_table
 from kourou.store.store import Store
 from kourou.turns import Slices, Turns
 
@@ -237,7 +237,6 @@ class Broker:
             now_ms,
         )
 
-        self._is_sync = store_settings.flush_mode is FlushMode.SYNC
         self.lane = make_lane(
             settings,
             store,
@@ -248,7 +247,6 @@ class Broker:
             self.clients,
             self.offsets,
             self.stats,
-            is_sync=self._is_sync,
         )
         self._scan_ms = self._now_ms = now_ms
         self._dispatching = Backoff(log, "messages are stored and not yet visible to consumers")
@@ -347,7 +345,7 @@ class Broker:
 
     def _end_reads(self, now_ms: int) -> bool:
         """The lane alone has served all reads: dispatch what it appended. False: a step is necessary."""
-        if self.lane is None or self._is_sync or not self._dispatching.is_ready(now_ms):
+        if self.lane is None or self.store.durability.syncs_at_once or not self._dispatching.is_ready(now_ms):
             return False
         try:
             if not self.lane.dispatch():
@@ -393,7 +391,7 @@ class Broker:
                 self._do(chore, now_ms)
         self._do(self.persistence.step, now_ms)
         self._do(self.registration.step, now_ms)
-        if ticked or sliced or self._is_sync:
+        if ticked or sliced or self.store.durability.syncs_at_once:
             self._do(self._hand_out_jobs, now_ms)
         return self.outbox.take()
 
@@ -575,8 +573,10 @@ class Broker:
             self.writer.delayed = False
 
     def _tell_late_senders(self, now_ms: int) -> None:
-        for token in self.store.late(now_ms):
-            self.writer.now_late(token)
+        for token, missing in self.store.durability.late(now_ms):
+            self.writer.now_late(token, missing)
+        for token in self.store.durability.take_cut():
+            self.writer.now_lost(token)
 
     def _forget_silent_clients(self, now_ms: int) -> None:
         if now_ms - self._scan_ms >= self.settings.client_scan_ms:

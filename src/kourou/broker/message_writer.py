@@ -22,13 +22,17 @@ from kourou.protocol.command import Command
 from kourou.protocol.errors import LocalProtocolError
 from kourou.store.appending import Appended
 from kourou.store.commit_log import NewMessage
+from kourou.store.durability import FLUSHED
 from kourou.store.errors import DiskFailedError, DiskFullError, IllegalMessageError
-from kourou.store.settings import FlushMode, StoreSettings
+from kourou.store.settings import StoreSettings
 from kourou.store.store import Store
 
 log = logging.getLogger(__name__)
 
 _FLUSH_DISK_TIMEOUT = int(ResponseCode.FLUSH_DISK_TIMEOUT)
+_FLUSH_SLAVE_TIMEOUT = int(ResponseCode.FLUSH_SLAVE_TIMEOUT)
+_NOT_AVAILABLE = int(ResponseCode.SERVICE_NOT_AVAILABLE)
+_LOST = "the message was stored and is lost: the disk failed, or another broker became master. Send it again"
 
 
 @dataclass(slots=True, eq=False)
@@ -57,7 +61,7 @@ class MessageWriter:
         self._store = store
         self._outbox = outbox
         self._limits = limits
-        self._is_sync = settings.flush_mode is FlushMode.SYNC
+        self._durability = store.durability
         self._max_body_size = settings.max_body_size
         self._placement = placement
         self.touched: set[tuple[str, int]] = set()  # queues that got messages which readers may not see yet
@@ -143,21 +147,22 @@ class MessageWriter:
         )
 
     def answer(self, peer: Peer, request: Command, answer: Command, now_ms: int, *, wait: bool = True) -> None:
-        """Answer now, or when all that was appended is safe."""
+        """Answer now, or when all that was appended is durable."""
         if request.is_one_way:
             return
-        if self._is_sync and wait:
+        durability = self._durability
+        if durability.must_wait and wait:
             unsafe = Unsafe(peer, answer)
-            if not self._store.when_safe(self._store.log.end, unsafe, now_ms):
+            if not durability.wait(durability.appended, unsafe, now_ms):
                 self.waiting += 1
                 return
         self._outbox.reply(peer, request, answer)
 
     def hold(self, peer: Peer, frames: bytes, count: int, now_ms: int) -> None:
-        """Send these answers when all that was appended is safe."""
+        """Send these answers when all that was appended is durable."""
         unsafe = UnsafeFrames(peer, frames, count)
         self.waiting += count
-        if self._store.when_safe(self._store.log.end, unsafe, now_ms):
+        if self._durability.wait(self._durability.appended, unsafe, now_ms):
             self.now_safe(unsafe)
 
     def now_safe(self, unsafe: object) -> None:
@@ -170,8 +175,15 @@ class MessageWriter:
         self.waiting -= 1
         self._outbox.reply(unsafe.peer, unsafe.answer, unsafe.answer)
 
-    def now_late(self, unsafe: object) -> None:
-        """It is stored, and not known to be safe in time."""
+    def now_late(self, unsafe: object, missing: str) -> None:
+        """Its message is stored, and was not durable in time: a watermark is missing."""
+        self._change(unsafe, _FLUSH_DISK_TIMEOUT if missing == FLUSHED else _FLUSH_SLAVE_TIMEOUT)
+
+    def now_lost(self, unsafe: object) -> None:
+        """Its message was cut from the log."""
+        self._change(unsafe, _NOT_AVAILABLE, _LOST)
+
+    def _change(self, unsafe: object, code: int, remark: str | None = None) -> None:
         if isinstance(unsafe, UnsafeFrames):
             self.waiting -= unsafe.count
             answers = frame.Decoder().feed(unsafe.frames)
@@ -180,5 +192,5 @@ class MessageWriter:
             self.waiting -= 1
             answers = [unsafe.answer]
         for answer in answers:
-            late = msgspec.structs.replace(answer, code=_FLUSH_DISK_TIMEOUT)
-            self._outbox.reply(unsafe.peer, late, late)
+            changed = msgspec.structs.replace(answer, code=code, remark=remark or answer.remark)
+            self._outbox.reply(unsafe.peer, changed, changed)

@@ -110,7 +110,7 @@ class BrokerFigures:
             (
                 "rocketmq_storage_flush_behind_bytes",
                 "Bytes of the commit log that are not on disk yet.",
-                broker.store.log.end - broker.store.log.flushed,
+                broker.store.log.end - broker.store.durability.flushed,
             ),
             (
                 "rocketmq_storage_dispatch_behind_bytes",

@@ -8,7 +8,8 @@
     index.py          message key -> offsets
     dispatch.py       commit log -> consume queues and index
     removed.py        topics that were removed, and must not come back with the log
-    flush.py          when what is written becomes safe
+    durability.py     how far the log is durable: what may be acknowledged, and what consumers may see
+    flush.py          when files are synced
     backoff.py        when work that failed is tried again, and what the log says about it
     wall_clock.py     the time of day, for what is stored and shown
     recovery.py       what is true after a stop or a crash

@@ -1,15 +1,15 @@
 # cython: annotation_typing=False
 """The commit log: every message of every topic, one record after the other, across equal-sized segments.
 
-    start                          flushed                   end
-    │ … records … │ filler ║ … records … │ … written, not safe … │ reserved, zero … ║ (spare segment)
+    start                                                    end
+    │ … records … │ filler ║ … records …                       │ reserved, zero … ║ (spare segment)
 
 A record never spans two segments: where one does not fit, a filler marks the rest as unused and it goes into the next
 segment, which a worker has prepared ahead. Writing is assigning to mapped memory whose room was reserved when the
-segment was made; it can't fail. What is before `flushed` survives any crash.
+segment was made; it can't fail. `Durability` says how far the log survives a crash.
 
 The owner thread appends and reads. Syncing and preparing are jobs for a worker: `sync_target` says what to sync,
-`synced` takes the result; `prepare_spare` and `spare_prepared` do the same for the next segment.
+and `sync_failed` is told if that failed; `prepare_spare` and `spare_prepared` are for the next segment.
 
 Java: CommitLog, MappedFileQueue.
 """
@@ -101,9 +101,7 @@ class CommitLog:
         self.max_body_size = max_body_size
         self.store_host = store_host
         self.end = 0  # where the next record goes
-        self.flushed = 0  # what is before it is safe
         self.stored_ms = 0  # of the last record; times never go back along the log
-        self.flushed_ms = 0  # of the last record before `flushed`
         self._buffer = memoryview(bytearray(0))  # the current segment, writable
         self._view = self._buffer  # the same for `append`, which addresses it as C does when compiled
         self._start = 0  # its first offset
@@ -120,8 +118,8 @@ class CommitLog:
 
     def resume(self, end: int, stored_ms: int) -> None:
         """Go on writing at `end`, which recovery found and made safe. Segments behind it must be gone."""
-        self.end = self.flushed = end
-        self.stored_ms = self.flushed_ms = stored_ms
+        self.end = end
+        self.stored_ms = stored_ms
         segments = self.segments
         if segments.holds(end):
             self._use(end - end % segments.file_size)
@@ -289,24 +287,22 @@ class CommitLog:
 
     # ── Jobs of a worker ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def sync_target(self) -> tuple[list[File], int, int]:
-        """Files to sync, the offset that is safe once they are, and the store time of the last record before it."""
+    def sync_target(self, flushed: int) -> tuple[list[File], int, int]:
+        """What to sync so that the log, which is flushed up to `flushed`, is flushed up to its end.
+
+        The files, the end, and the store time of the last record.
+        """
         segments = self.segments
-        if self.flushed >= self.end or not len(segments):
+        if flushed >= self.end or not len(segments):
             return [], self.end, self.stored_ms
-        first = max(self.flushed - self.flushed % segments.file_size, segments.start)
+        first = max(flushed - flushed % segments.file_size, segments.start)
         starts = range(first, min(self.end, segments.end), segments.file_size)
         return [segments.file(start) for start in starts], self.end, self.stored_ms
 
-    def synced(self, upto: int, stored_ms: int) -> None:
-        """A worker has synced `sync_target`."""
-        if upto > self.flushed:
-            self.flushed, self.flushed_ms = upto, stored_ms
-
-    def sync_failed(self, error: OSError) -> None:
-        """A sync failed: refuse writes until `mend` has written everything doubtful anew."""
+    def sync_failed(self, error: OSError, flushed: int) -> None:
+        """A sync failed: writes are refused until everything after `flushed` was written again (`mend`)."""
         self._failed = (
-            f"{self.segments.folder} could not be synced at offset {self.flushed}: {error}. Writing goes on by itself "
+            f"{self.segments.folder} could not be synced at offset {flushed}: {error}. Writing goes on by itself "
             "once the disk takes data again"
         )
 
@@ -315,12 +311,12 @@ class CommitLog:
         """Why nothing is written, or None."""
         return self._failed
 
-    def mend(self, *, sealed: bool) -> MendLog:
-        """A job that writes anew what was not safe when a sync failed. `sealed`: with a CRC over all of each record."""
-        return MendLog(self.segments, self.flushed, self.end, sealed)
+    def mend(self, flushed: int, *, sealed: bool) -> MendLog:
+        """A job that writes everything after `flushed` again. `sealed`: each record has a CRC over all of it."""
+        return MendLog(self.segments, flushed, self.end, sealed)
 
     def mended(self, job: MendLog) -> None:
-        """Everything doubtful is in new files, and those are safe; what did not hold is lost.
+        """Everything that was not flushed is in new files, and those are flushed; what was not valid is lost.
 
         Raises OSError: then it is to be done again.
         """
@@ -335,7 +331,6 @@ class CommitLog:
         self._failed = None
         if segments.holds(self._start):
             self._use(self._start)
-        self.synced(self.end, self.stored_ms)
 
     def _drop_behind(self, end: int) -> None:
         """Segments behind the end go, the newest first, so that a crash leaves no gap."""

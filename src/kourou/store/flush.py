@@ -1,17 +1,16 @@
-"""When what is written becomes safe: which jobs are due, and who waits for them. Pure: the store runs the jobs.
+"""When syncs are due. Pure: the store runs them, and `Durability` says what follows from them.
 
 ASYNC_FLUSH: the log is synced every `flush_interval_ms` when enough pages are dirty, and every `flush_thorough_ms` in
-any case. SYNC_FLUSH: whenever somebody waits; all who wait when a sync starts are answered by that one (group commit).
-Queues and index follow at their own pace, and the checkpoint after them: it must never claim more than is safe.
+any case. SYNC_FLUSH: as soon as there is something new; one sync is for all senders that wait when it starts (group
+commit). Queues and index are synced at their own pace, and the checkpoint is written after them: it must never say more
+than is durable.
 
 Java: CommitLog.FlushRealTimeService, GroupCommitService; DefaultMessageStore.FlushConsumeQueueService.
 """
 
-from collections import deque
-from collections.abc import Hashable
 from dataclasses import dataclass
 
-from kourou.store.settings import FlushMode, StoreSettings
+from kourou.store.settings import StoreSettings
 
 PAGE_SIZE = 4096
 
@@ -29,12 +28,12 @@ class FlushClock:
     queues_ms: int = 0
     queues_thorough_ms: int = 0
 
-    def log_is_due(self, dirty_bytes: int, now_ms: int, *, awaited: bool) -> bool:
+    def log_is_due(self, dirty_bytes: int, now_ms: int, *, at_once: bool) -> bool:
         """Is it time to sync the log?"""
         settings = self.settings
         if dirty_bytes <= 0:
             return False
-        if settings.flush_mode is FlushMode.SYNC or awaited:
+        if at_once:
             return True
         if now_ms - self.log_ms < settings.flush_interval_ms:
             return False
@@ -56,51 +55,3 @@ class FlushClock:
 
     def queues_were_synced(self, now_ms: int) -> None:
         self.queues_ms = self.queues_thorough_ms = now_ms
-
-
-@dataclass(frozen=True, slots=True)
-class Waiter:
-    """Somebody who wants to know when the log is safe up to an offset."""
-
-    upto: int
-    deadline_ms: int
-    token: Hashable
-
-
-class Waiters:
-    """Who waits for which offset, in the order they came, which is the order of offsets and of deadlines."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[Waiter] = deque()
-        self._lost: list[Hashable] = []  # what they wait for will never be safe
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def add(self, upto: int, deadline_ms: int, token: Hashable) -> None:
-        assert not self._waiting or upto >= self._waiting[-1].upto, "offsets only grow"
-        self._waiting.append(Waiter(upto, deadline_ms, token))
-
-    def safe(self, upto: int) -> list[Hashable]:
-        """The log is safe up to here: these may be answered."""
-        done: list[Hashable] = []
-        while self._waiting and self._waiting[0].upto <= upto:
-            done.append(self._waiting.popleft().token)
-        return done
-
-    def expired(self, now_ms: int) -> list[Hashable]:
-        """These have waited too long: their messages are stored, and not known to be safe."""
-        late, self._lost = self._lost, []
-        while self._waiting and self._waiting[0].deadline_ms <= now_ms:
-            late.append(self._waiting.popleft().token)
-        return late
-
-    def cut(self, end: int) -> None:
-        """What is behind this offset is lost: whoever waits for it is `expired`, and not `safe` when others fill it."""
-        while self._waiting and self._waiting[-1].upto > end:
-            self._lost.append(self._waiting.pop().token)
-
-    def next_deadline_ms(self) -> int | None:
-        if self._lost:
-            return 0
-        return self._waiting[0].deadline_ms if self._waiting else None

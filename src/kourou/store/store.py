@@ -4,8 +4,8 @@
                     └─▶ jobs: SyncLog, then SyncQueues with the checkpoint, PrepareSegment … ─▶ finished ─▶ who waited
 
 One thread owns a store. It appends and dispatches at once; what blocks is handed out as jobs (`jobs`) and taken back
-(`finished`). Under SYNC_FLUSH only what is safe is dispatched, so no reader ever sees a message that a crash may take
-back. `confirm` narrows that further for those who replicate.
+(`finished`). `durability` says how far the log may be dispatched, so that no consumer sees a message that a crash or
+another master may remove, and which senders may be answered.
 
 Java: DefaultMessageStore.
 """
@@ -13,7 +13,7 @@ Java: DefaultMessageStore.
 import errno
 import logging
 import os
-from collections.abc import Callable, Container, Hashable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar, assert_never
@@ -21,15 +21,16 @@ from typing import TypeVar, assert_never
 import msgspec
 
 from kourou.protocol.record import RECORD_CRC_SIZE, Found, Scanner
-from kourou.store.appending import Appended, Appender, is_queued
+from kourou.store.appending import Appended, Appender
 from kourou.store.backoff import Backoff
 from kourou.store.checkpoint import Checkpoint
 from kourou.store.commit_log import CommitLog, NewMessage
 from kourou.store.consume_queue import ConsumeQueue
 from kourou.store.disk import Disk, Lock, RealDisk
 from kourou.store.dispatch import Dispatcher
+from kourou.store.durability import Durability, Token
 from kourou.store.errors import DiskFailedError, DiskFullError, StoreError
-from kourou.store.flush import FlushClock, Waiters
+from kourou.store.flush import FlushClock
 from kourou.store.index import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, Index
 from kourou.store.index_repair import IndexRepair
 from kourou.store.jobs import Job, MendLog, PrepareSegment, RemoveFiles, Slice, SupplyPages, SyncLog, SyncQueues
@@ -40,7 +41,7 @@ from kourou.store.reading import Reader
 from kourou.store.recovery import CleanStop, Recovery, RecoveryReport, read_clean_stop
 from kourou.store.removed import REMOVED_TOPICS, RemovedTopics
 from kourou.store.retention import Cleaner, expired_queues
-from kourou.store.settings import FlushMode, StoreSettings, delay_table
+from kourou.store.settings import StoreSettings, delay_table
 from kourou.store.truncation import LastRecord, cut_log, last_record_before
 from kourou.store.wall_clock import WallClock
 
@@ -88,6 +89,7 @@ class Store:
         self._lock = lock
         self.clock = WallClock()
         self.log = CommitLog(disk, paths.commit_log, settings.commit_log_file_size, settings.max_body_size, store_host)
+        self.durability = Durability(self.log, settings)
         self.queues = Queues(disk, paths.queues, settings)
         self.index = (
             Index(disk, paths.index, settings.index_slots, settings.index_entries, file_time)
@@ -126,11 +128,9 @@ class Store:
         )
         self._appender = Appender(self.log, self.queues.ensure, record_crc=settings.record_crc)
         self.dispatched = 0  # readers see what is before it
-        self.confirm: int | None = None  # no reader sees beyond, whatever is safe here; None: no such limit
         self.master_flushed = 0  # on a slave: up to where its master is safe; kept in the checkpoint
         self._last_at_start = 0  # where the last record begins that was there when the store was opened
         self._clock = FlushClock(settings, now_ms, now_ms, now_ms, now_ms)
-        self._waiters = Waiters()
         self._log_job: SyncLog | None = None  # the jobs under way, one of a kind
         self._log_job_ms = now_ms  # when it began
         self._unflushed_since_ms: int | None = None  # when the first byte was seen that no sync covers
@@ -211,6 +211,7 @@ class Store:
             self.queues.drop_removed(self.removed)
             self.queues.sync_names()
         self.report = recovery.run()
+        self.durability.resume(self.log.end, self.log.stored_ms)
         self.removed.log_was_cut(self.log.end)
         self.removed.forget_before(self.log.start)
         self.keep_removed()
@@ -238,7 +239,7 @@ class Store:
             self._settle(now_ms)
             self.keep_removed()
             if self.log.failed is not None:
-                mend = self.log.mend(sealed=self._settings.record_crc)
+                mend = self.log.mend(self.durability.flushed, sealed=self._settings.record_crc)
                 mend.run()
                 self._log_mended(mend, now_ms)
             self.flush(now_ms)
@@ -301,27 +302,22 @@ class Store:
         return self.log.size_of(message, topic, message.properties) + RECORD_CRC_SIZE + 1
 
     def dispatch(self) -> None:
-        """Make what was appended visible to readers: all of it, or what is safe under SYNC_FLUSH and on a failing disk.
+        """Make visible to consumers what `durability` allows.
 
-        With `readUnCommitted`, SYNC_FLUSH is about answers to senders alone.
         Raises DiskFullError: queues have no room; the next call goes on from there.
         """
-        commit_log, settings = self.log, self._settings
-        limit = commit_log.end
-        waits = settings.flush_mode is FlushMode.SYNC and not settings.read_unsafe
-        if waits or commit_log.failed is not None:
-            limit = commit_log.flushed
-        if self.confirm is not None:
-            limit = min(limit, self.confirm)
+        commit_log, limit = self.log, self.durability.visible_to
         file_size = commit_log.segments.file_size
         while self.dispatched < limit:
             base = self.dispatched - self.dispatched % file_size
             stop = min(limit - base, file_size)
             buffer = commit_log.segments.file(self.dispatched).buffer
             scanner = self._dispatcher.run(buffer, self.dispatched - base, stop, base, crc=False)
-            scanner.step()  # over the filler, if that is what it stands at
+            found = scanner.step()  # over the filler, if that is what it stands at
             self.dispatched = base + scanner.at
             if scanner.at < stop:
+                if found == Found.CUT and limit < commit_log.end:
+                    return  # a watermark may be anywhere in a record
                 raise StoreError(
                     f"{commit_log.segments.path(base)} at {scanner.at}: {scanner.reason}; the log ends at {limit}"
                 )
@@ -339,39 +335,21 @@ class Store:
 
     # ── Safety ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    @property
-    def durable(self) -> int:
-        """Up to which offset the log is safe; `dispatched` says up to which it is visible."""
-        return self.log.flushed
-
     def flush_late_ms(self, now_ms: int) -> int:
         """For how long the log should have been synced, and was not: 0 while all is well."""
-        if self._unflushed_since_ms is None or self.log.end <= self.log.flushed:
+        if self._unflushed_since_ms is None or self.log.end <= self.durability.flushed:
             return 0
         settings = self._settings
-        allowed = (
-            0 if settings.flush_mode is FlushMode.SYNC else settings.flush_interval_ms + settings.flush_thorough_ms
-        )
+        allowed = 0 if self.durability.syncs_at_once else settings.flush_interval_ms + settings.flush_thorough_ms
         return max(now_ms - self._unflushed_since_ms - allowed, 0)
-
-    def when_safe(self, upto: int, token: Hashable, now_ms: int) -> bool:
-        """Is the log safe up to here? If not, `finished` or `late` will name the token."""
-        if self.log.flushed >= upto:
-            return True
-        self._waiters.add(upto, now_ms + self._settings.sync_flush_timeout_ms, token)
-        return False
-
-    def late(self, now_ms: int) -> list[Hashable]:
-        """Tokens whose time is over: stored, and not known to be safe (FLUSH_DISK_TIMEOUT)."""
-        return self._waiters.expired(now_ms)
 
     def jobs(self, now_ms: int) -> list[Job]:
         """Jobs that are due now, for a worker; each is to be given back by `finished`."""
         due: list[Job] = []
-        commit_log = self.log
-        if self._unflushed_since_ms is None and commit_log.end > commit_log.flushed:
+        commit_log, flushed = self.log, self.durability.flushed
+        if self._unflushed_since_ms is None and commit_log.end > flushed:
             self._unflushed_since_ms = now_ms
-        removal = self._cleaner.step(now_ms, min(self.dispatched, commit_log.flushed))
+        removal = self._cleaner.step(now_ms, min(self.dispatched, flushed))
         if removal is not None and removal is not self._removal:
             self._removal = removal
             due.append(removal)
@@ -390,7 +368,7 @@ class Store:
             commit_log.start, self.dispatched, now_ms, self._paths.checkpoint, syncing=self._queue_job is not None
         )
         due += [job for job in (repair, index_repair) if job is not None]
-        dirty = commit_log.end - commit_log.flushed
+        dirty = commit_log.end - flushed
         if commit_log.failed is not None:
             if (
                 self._log_job is None
@@ -398,15 +376,15 @@ class Store:
                 and self._mends.is_ready(now_ms)
                 and self._log_syncs.is_ready(now_ms)
             ):
-                self._mend_job = self.log.mend(sealed=self._settings.record_crc)
+                self._mend_job = self.log.mend(flushed, sealed=self._settings.record_crc)
                 due.append(self._mend_job)
         elif (
             self._log_job is None
-            and self._clock.log_is_due(dirty, now_ms, awaited=len(self._waiters) > 0)
+            and self._clock.log_is_due(dirty, now_ms, at_once=self.durability.syncs_at_once)
             and self._log_syncs.is_ready(now_ms)
         ):
             try:
-                self._log_job = SyncLog(*commit_log.sync_target())
+                self._log_job = SyncLog(*commit_log.sync_target(flushed))
                 self._log_job_ms = now_ms
                 due.append(self._log_job)
             except OSError as error:  # its files can't be mapped
@@ -441,7 +419,7 @@ class Store:
         self._supplied = stop
         return self._supply_job
 
-    def finished(self, job: Job, now_ms: int) -> list[Hashable]:
+    def finished(self, job: Job, now_ms: int) -> list[Token]:
         """A job is done: tokens that may be answered, because what they waited for is safe.
 
         One that was taken back already changes nothing any more.
@@ -485,31 +463,32 @@ class Store:
         jobs = (self._log_job, self._mend_job, self._queue_job, self._removal, *repairs)
         return [job for job in jobs if job is not None]
 
-    def _settle(self, now_ms: int) -> list[Hashable]:
+    def _settle(self, now_ms: int) -> list[Token]:
         """Take back all jobs; those that no worker has begun are done here."""
-        tokens: list[Hashable] = []
+        tokens: list[Token] = []
         for job in self._under_way():
             job.run()
             tokens += self.finished(job, now_ms)
         return tokens
 
-    def _log_synced(self, job: SyncLog, now_ms: int) -> list[Hashable]:
+    def _log_synced(self, job: SyncLog, now_ms: int) -> list[Token]:
         if job.error is not None:
-            self.log.sync_failed(job.error)
+            self.log.sync_failed(job.error, self.durability.flushed)
             self._log_syncs.failed(job.error, now_ms)
             return []
-        self.log.synced(job.upto, job.stored_ms)
-        self._unflushed_since_ms = self._log_job_ms if self.log.end > self.log.flushed else None
+        tokens = self.durability.flushed_to(job.upto, job.stored_ms)
+        self._unflushed_since_ms = self._log_job_ms if self.log.end > self.durability.flushed else None
         self._log_syncs.succeeded()
         self._clock.log_was_synced(now_ms)
-        return self._waiters.safe(self.log.flushed)
+        return tokens
 
-    def _log_mended(self, job: MendLog, now_ms: int) -> list[Hashable]:
+    def _log_mended(self, job: MendLog, now_ms: int) -> list[Token]:
         """What a failed sync made doubtful is in new files now, or still is not."""
         before = self.log.end
         if job.error is None:
             try:
-                self._cut_to(job.held)
+                self._cut_to(job.held, self.log.stored_ms)
+                self.keep_removed()
                 self.log.mended(job)
                 self._count_given_out()
             except OSError as error:
@@ -519,17 +498,18 @@ class Store:
             self._mends.failed(job.error, now_ms)
             return []
         self._mends.succeeded()
+        tokens = self.durability.flushed_to(self.log.end, self.log.stored_ms)
         if self.log.end < before:
             log.error("%d bytes after offset %d were never written and are lost", before - self.log.end, self.log.end)
         if self._log_syncs.failures == 1:  # a disk that fails again and again is not worth a line each time
-            log.warning("the log was written again and is durable up to %d: writing goes on", self.log.flushed)
-        return self._waiters.safe(self.log.flushed)
+            log.warning("the log was written again and is durable up to %d: writing goes on", self.log.end)
+        return tokens
 
-    def _cut_to(self, end: int, *, closed: bool = False) -> None:
+    def _cut_to(self, end: int, stored_ms: int, *, closed: bool = False) -> None:
         """What is behind `end` in the log is lost, and so is all that speaks of it. Raises OSError."""
         if end >= self.log.end:
             return
-        self._waiters.cut(end)
+        self.durability.cut(end, stored_ms)
         self.removed.log_was_cut(end)
         self.dispatched = min(self.dispatched, end)
         self._dirty_since = min(self._dirty_since, end)
@@ -547,7 +527,7 @@ class Store:
             stop = min(self.log.end - base, segments.file_size)
             scanner = Scanner(segments.file(at).buffer, at - base, stop, base=base)
             while scanner.step() == Found.RECORD:
-                if is_queued(scanner.sys_flag):
+                if self._dispatcher.has_entry(scanner):
                     queue = self.queues.by_bytes(scanner.topic, scanner.queue_id)
                     queue.next_offset = max(queue.next_offset, scanner.queue_offset + 1)
             at = base + segments.file_size
@@ -557,7 +537,7 @@ class Store:
         files = self.queues.dirty_files()
         if self.index is not None:
             files += self.index.dirty_files()
-        self._dirty_since = min(self.dispatched, self.log.flushed)
+        self._dirty_since = min(self.dispatched, self.durability.flushed)
         checkpoint = self._checkpoint().encode()
         aside, changed = self.queues.take_removed()
         created = self.queues.take_created()
@@ -565,15 +545,16 @@ class Store:
 
     def _checkpoint(self) -> Checkpoint:
         """One that is true when queues and index are synced."""
-        stored_ms = self._index_repair.limit_ms(min(self._dispatcher.stored_ms, self.log.flushed_ms))
+        durability = self.durability
+        stored_ms = self._index_repair.limit_ms(min(self._dispatcher.stored_ms, durability.flushed_ms))
         return Checkpoint(
-            physical_ms=self.log.flushed_ms,
+            physical_ms=durability.flushed_ms,
             logical_ms=stored_ms,
             index_ms=stored_ms if self.index is not None else 0,
             master_flushed=self.master_flushed,
-            confirm=self._last_at_start if self.confirm is None else self.confirm,
-            logical_physical=min(self.dispatched, self.log.flushed),
-            safe_physical=self.log.flushed,
+            confirm=self._last_at_start if durability.confirmed is None else durability.confirmed,
+            logical_physical=min(self.dispatched, durability.flushed),
+            safe_physical=durability.flushed,
         )
 
     def _queues_synced(self, job: SyncQueues, now_ms: int) -> None:
@@ -594,12 +575,12 @@ class Store:
             log.error("queues or index could not be synced, the next start will rebuild them: %s", job.error)
             self._queues_doubtful = True
 
-    def flush(self, now_ms: int) -> list[Hashable]:
+    def flush(self, now_ms: int) -> list[Token]:
         """Make everything safe now, in this thread. Tokens that may be answered. Raises DiskFailedError, OSError."""
         tokens = self._settle(now_ms)
         if self.log.failed is not None:
             raise DiskFailedError(self.log.failed)
-        job = SyncLog(*self.log.sync_target())
+        job = SyncLog(*self.log.sync_target(self.durability.flushed))
         job.run()
         tokens += self._log_synced(job, now_ms)
         if job.error is not None:
@@ -616,10 +597,10 @@ class Store:
 
     # ── Removing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def truncate(self, end: int, now_ms: int) -> list[Hashable]:
+    def truncate(self, end: int, now_ms: int) -> list[Token]:
         """End the log here, where a record ends: what is behind goes, with all that speaks of it, durably.
 
-        For replicas. What is before is safe then: tokens that may be answered. Who waits for what is behind is `late`.
+        For replicas. What is before is flushed then: tokens that may be answered. `Durability.take_cut` has the others.
         Raises StoreError if no record ends there; nothing is changed then. Raises DiskFailedError or OSError when the
         disk fails: the store is closed then, and the next start finds a log that ends there or at a later record, as
         after a crash.
@@ -638,19 +619,17 @@ class Store:
             Checkpoint.read(self._disk, self._paths.checkpoint).cut(end, last.stored_ms).write(
                 self._disk, self._paths.checkpoint
             )
-            self._cut_to(end, closed=True)
+            self._cut_to(end, last.stored_ms, closed=True)
             cut_log(self._disk, self.log, end)
+            self.keep_removed()  # records that are written here from now on were never removed
         except BaseException:
             self.abandon()
             raise
-        flushed, flushed_ms = min(self.log.flushed, end), min(self.log.flushed_ms, last.stored_ms)
         self.log.resume(end, last.stored_ms)
-        self.log.flushed, self.log.flushed_ms = flushed, flushed_ms
         if self._dispatcher.last_record >= end:
             self._dispatcher.go_on_after(last.offset, last.stored_ms)
         self._last_at_start = min(self._last_at_start, max(last.offset, 0))
         self.master_flushed = min(self.master_flushed, end)
-        self.confirm = None if self.confirm is None else min(self.confirm, end)
         self.reader.written_from = min(self.reader.written_from, end)
         self._count_given_out()
 
@@ -686,6 +665,7 @@ class Store:
             queue_flush_thorough_ms=settings.queue_flush_thorough_ms,
         )
         self._clock.settings = self._settings
+        self.durability.configure(self._settings)
         self._cleaner.retention.configure(settings)
         self.reader.limits.adopt(settings)
 

@@ -26,12 +26,12 @@ def world_with_a_message() -> SimulatedBroker:
 def test_the_log_is_synced_after_a_jump(jump_ms: int) -> None:
     world = world_with_a_message()
     world.pass_time(12_000)
-    assert world.store.log.flushed == world.store.log.end
+    assert world.store.durability.flushed == world.store.log.end
     world.set_clock(jump_ms)
     ok(world.connect(), send(b"two"))
-    assert world.store.log.flushed < world.store.log.end
+    assert world.store.durability.flushed < world.store.log.end
     world.pass_time(11_000)
-    assert world.store.log.flushed == world.store.log.end
+    assert world.store.durability.flushed == world.store.log.end
 
 
 @JUMPS

@@ -223,6 +223,24 @@ def test_a_disk_that_takes_too_long() -> None:
     assert answer.ext is not None and answer.ext["queueOffset"] == "1", "it is stored, and says where"
 
 
+def test_a_message_that_the_disk_lost() -> None:
+    """A sync fails, and the system drops pages that it never wrote: the sender is told to send again."""
+    world = SimulatedBroker(store_settings=replace(SMALL_STORE, flush_mode=FlushMode.SYNC))
+    client = world.connect()
+    ok(client, send())
+    world.disk.fail("sync", errno.EIO, where="*commitlog*")
+    world.lazy = True
+    (number,) = client.send(send(bytes(5_000)))
+    world.work()
+    world.disk.evict()
+    world.lazy = False
+    world.pass_time(3_000)
+    answer = client.answers[number]
+    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert "lost" in (answer.remark or "") and "Send it again" in (answer.remark or "")
+    assert (ok(client, send()).ext or {})["queueOffset"] == "1"
+
+
 def test_who_does_not_wait_is_answered_at_once() -> None:
     world = SimulatedBroker(store_settings=replace(SMALL_STORE, flush_mode=FlushMode.SYNC))
     client = world.connect()

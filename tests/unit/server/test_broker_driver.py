@@ -41,8 +41,8 @@ async def client(broker: BrokerProcess) -> AsyncIterator[Connection]:
 async def sends_and_is_flushed(broker: BrokerProcess, client: Connection) -> None:
     answer = await client.request(send(), PATIENCE)
     assert answer.code == ResponseCode.SUCCESS, answer.remark
-    log = broker.machine.store.log
-    await eventually(lambda: log.flushed == log.end)
+    durability = broker.machine.store.durability
+    await eventually(lambda: durability.flushed == durability.appended)
 
 
 async def test_a_step_that_raises_does_not_silence_the_timer(
@@ -80,7 +80,7 @@ async def test_a_part_that_raises_does_not_stop_the_others(
         raise ValueError("nobody expected this")
 
     with monkeypatch.context() as patch:
-        patch.setattr(store, part, failing)
+        patch.setattr(store.durability if part == "late" else store, part, failing)
         flying = asyncio.ensure_future(client.request(send(), PATIENCE))
         await eventually(lambda: calls > 3 or (part == "dispatch" and flying.done()))
     assert (await flying).code == ResponseCode.SUCCESS
@@ -128,8 +128,8 @@ async def test_a_job_that_raises_comes_back(
 
     monkeypatch.setattr(SyncLog, "_work", failing)
     await answered(is_accepted)
-    log = broker.machine.store.log
-    await eventually(lambda: log.flushed == log.end)  # by now the second failure is over, too
+    durability = broker.machine.store.durability
+    await eventually(lambda: durability.flushed == durability.appended)  # by now the second failure is over, too
     await sends_and_is_flushed(broker, client)
 
 

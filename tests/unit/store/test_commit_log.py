@@ -162,7 +162,7 @@ def test_it_goes_on_where_recovery_says(end: int) -> None:
     log = CommitLog(disk, LOG, SEGMENT, 8000, HOST)
     log.segments.load()
     log.resume(end, 77)
-    assert (log.end, log.flushed, log.stored_ms, log.flushed_ms) == (end, end, 77, 77)
+    assert (log.end, log.stored_ms) == (end, 77)
     assert append(log, 200) == (SEGMENT if end > 700 else end)
     assert log.segments.starts[-1] == (SEGMENT if end > 700 else 0)
 
@@ -178,21 +178,19 @@ def test_reading_ends_with_the_log() -> None:
 
 def test_what_is_to_be_synced() -> None:
     log = new_log()
-    assert log.sync_target() == ([], 0, 0)
+    assert log.sync_target(0) == ([], 0, 0)
     append(log, 5000, 1)
     append(log, 5000, 2)
-    files, upto, stored_ms = log.sync_target()
+    files, upto, stored_ms = log.sync_target(0)
     assert ([file.path.name for file in files], upto, stored_ms) == (
         [f"{0:020}", f"{SEGMENT:020}"],
         SEGMENT + 5000,
         2,
     )
-    log.synced(upto, stored_ms)
+    assert log.sync_target(upto) == ([], upto, 2)
     append(log, 100, 3)
-    files, upto, stored_ms = log.sync_target()
+    files, upto, stored_ms = log.sync_target(upto)
     assert ([file.path.name for file in files], upto, stored_ms) == ([f"{SEGMENT:020}"], SEGMENT + 5100, 3)
-    log.synced(upto - 100, 2)
-    assert (log.flushed, log.flushed_ms) == (SEGMENT + 5000, 2)
 
 
 # ── The next segment, made ahead ────────────────────────────────────────────────────────────────────────────────────
@@ -328,16 +326,15 @@ def failed_log(disk: SimulatedDisk, *, forget: bool) -> CommitLog:
     """Three segments, of which the first 3000 bytes are safe; memory may have forgotten the rest."""
     log = new_log(disk)
     append(log, 3000)
-    for file in log.sync_target()[0]:
+    for file in log.sync_target(0)[0]:
         file.sync()
-    log.synced(log.end, 1)
     for _ in range(4):
         append(log, 5000)
     disk.fail("sync", where=f"*/{SEGMENT:020}")
-    job = SyncLog(*log.sync_target())
+    job = SyncLog(*log.sync_target(3000))
     job.run()
     assert job.error is not None
-    log.sync_failed(job.error)
+    log.sync_failed(job.error, 3000)
     if forget:
         disk.evict()
     return log
@@ -356,11 +353,11 @@ def test_what_memory_still_has_is_written_anew() -> None:
     disk = new_disk()
     log = failed_log(disk, forget=False)
     end = log.end
-    job = log.mend(sealed=False)
+    job = log.mend(3000, sealed=False)
     job.run()
     assert (job.error, job.held) == (None, end)
     log.mended(job)
-    assert (log.end, log.flushed, log.failed) == (end, end, None)
+    assert (log.end, log.failed) == (end, None)
     assert append(log, 200) == end
     for image in disk.crash_images(5):
         for start in log.segments.starts:
@@ -373,12 +370,12 @@ def test_what_memory_has_forgotten_is_lost() -> None:
     """And what is behind it: a log has no holes. The segments behind go, the newest first."""
     disk = new_disk()
     log = failed_log(disk, forget=True)
-    job = log.mend(sealed=False)
+    job = log.mend(3000, sealed=False)
     job.run()
     assert job.error is None
     log.mended(job)
     assert 3000 <= log.end < SEGMENT + 5000
-    assert log.flushed == log.end and log.failed is None
+    assert log.failed is None
     assert sorted(disk.files(LOG)) == [f"{start:020}" for start in log.segments.starts]
     assert not any(log.segments.file(log.end).buffer[log.end % SEGMENT :])
     expected = log.end
@@ -389,13 +386,13 @@ def test_mending_that_fails_is_done_again() -> None:
     disk = new_disk()
     log = failed_log(disk, forget=False)
     disk.fail("create", errno.ENOSPC, after=1)
-    job = log.mend(sealed=False)
+    job = log.mend(3000, sealed=False)
     job.run()
     assert job.error is not None and job.error.errno == errno.ENOSPC
-    again = log.mend(sealed=False)
+    again = log.mend(3000, sealed=False)
     again.run()
     log.mended(again)
-    assert log.failed is None and log.flushed == log.end
+    assert log.failed is None
 
 
 # ── Other ───────────────────────────────────────────────────────────────────────────────────────────────────────────

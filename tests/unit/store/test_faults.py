@@ -3,6 +3,7 @@
 import errno
 import logging
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,11 +21,11 @@ from .small import LOG, ROOT, SEGMENT, SYNC, Small, message
 
 def failed(*, forget: bool = False, small: Small | None = None) -> Small:
     """The first three messages are safe; the sync of two more has failed."""
-    small = small or Small()
+    small = small or Small(settings=replace(SYNC, read_unsafe=True))
     small.fill(3)
     small.store.flush(small.now_ms)
     small.fill(2, "doubtful", 900)
-    small.store.when_safe(small.store.log.end, "somebody", small.now_ms)
+    small.store.durability.wait(small.store.log.end, "somebody", small.now_ms)
     small.disk.fail("sync", where="*/commitlog/*")
     assert small.work() == []
     if forget:
@@ -66,11 +67,11 @@ def test_mending_waits_for_the_disk() -> None:
 
 def test_what_memory_forgot_is_lost_and_those_who_wait_are_told() -> None:
     small = failed(forget=True)
-    end = small.store.log.flushed
+    end = small.store.durability.flushed
     assert small.work() == []
-    assert small.store.log.end < small.store.log.flushed + 2_000
+    assert small.store.log.end < small.store.durability.flushed + 2_000
     assert end <= small.store.log.end
-    assert small.store.late(small.now_ms) == ["somebody"]
+    assert small.store.durability.take_cut() == ["somebody"]
     kept = len(small.bodies("doubtful"))
     assert kept < 2
     assert small.send(message(b"next", "doubtful"))[0].queue_offset == kept

@@ -624,10 +624,10 @@ def test_a_sync_that_fails_shows_nothing(tmp_path: Path) -> None:
 
 
 def test_what_others_have_not_confirmed_is_not_seen(store: Store) -> None:
-    store.confirm = 0
+    store.durability.require("replicas", 0, timeout_ms=None)
     (place,) = send(store, message(b"one", keys="k"))
     assert nothing_is_seen(store, place, before=0)
-    store.confirm = store.log.end
+    store.durability.reached("replicas", store.log.end)
     store.dispatch()
     assert by_key(store, "k") == [b"one"]
 

@@ -215,7 +215,7 @@ def test_another_broker_may_leave_dispatch_behind() -> None:
     checkpoint = Checkpoint.read(small.disk, ROOT / "checkpoint")
     later = small.again()
     later.append(message(b"not dispatched", key="late"))
-    later.store.confirm = 0
+    later.store.durability.require("replicas", 0, timeout_ms=None)
     later.close()
     small.disk.lose(ROOT / "kourou-clean.json")
     checkpoint.write(small.disk, ROOT / "checkpoint")
@@ -306,7 +306,7 @@ def test_what_a_killed_process_wrote_is_made_safe_by_the_next() -> None:
     small.fill(COUNT)
     small.store.abandon()
     again = small.again(small.disk.kill())
-    assert again.store.log.flushed == again.store.log.end
+    assert again.store.durability.flushed == again.store.log.end
     again.send(message(b"after"))
     again.store.flush(again.now_ms)
     for image in again.disk.crash_images(5):

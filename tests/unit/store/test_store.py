@@ -12,6 +12,7 @@ from kourou.protocol.hashes import index_hash
 from kourou.protocol.record import decode_record
 from kourou.store.checkpoint import Checkpoint
 from kourou.store.disk import RealDisk
+from kourou.store.durability import FLUSHED
 from kourou.store.errors import BadSettingError, DiskFailedError, IllegalMessageError, StoreInUseError
 from kourou.store.jobs import PrepareSegment, SupplyPages, SyncLog, SyncQueues
 from kourou.store.reading import GetStatus
@@ -57,7 +58,7 @@ def test_under_sync_flush_readers_may_be_told_of_what_is_not_safe() -> None:
     small = Small(settings=replace(SYNC, read_unsafe=True))
     small.send(message(b"one"))
     assert small.bodies() == [b"one"]
-    assert small.store.log.flushed == 0
+    assert small.store.durability.flushed == 0
     small.store.reconfigure(SYNC)
     small.send(message(b"two"))
     assert small.bodies() == [b"one"]
@@ -65,12 +66,25 @@ def test_under_sync_flush_readers_may_be_told_of_what_is_not_safe() -> None:
 
 def test_nobody_sees_beyond_what_is_confirmed() -> None:
     small = Small()
-    small.store.confirm = small.append(message(b"one"), message(b"two"))[1].physical_offset
+    small.store.durability.require("replicas", 0, timeout_ms=None)
+    second = small.append(message(b"one"), message(b"two"))[1].physical_offset
+    small.store.durability.reached("replicas", second)
     small.store.dispatch()
     assert small.bodies() == [b"one"]
-    small.store.confirm = None
+    small.store.durability.drop("replicas")
     small.store.dispatch()
     assert small.bodies() == [b"one", b"two"]
+
+
+def test_a_watermark_may_be_anywhere_in_a_record() -> None:
+    """A master sends its log in pieces of any size, and a replica acknowledges what it has got."""
+    small = Small()
+    small.store.durability.require("replicas", 0, timeout_ms=3_000)
+    ends = [place.physical_offset + place.size for place in small.append(*(message(bytes(3_000)) for _ in range(4)))]
+    for offset in range(0, small.store.log.end + 1, 7):
+        small.store.durability.reached("replicas", offset)
+        small.store.dispatch()
+        assert len(small.bodies()) == sum(end <= offset for end in ends)
 
 
 def test_half_messages_and_rollbacks_have_no_place_in_a_queue() -> None:
@@ -148,28 +162,28 @@ def test_all_who_wait_are_answered_by_one_sync() -> None:
     small = Small(settings=SYNC)
     for token in ("a", "b"):
         small.append(message(token.encode()))
-        assert not small.store.when_safe(small.store.log.end, token, small.now_ms)
+        assert not small.store.durability.wait(small.store.log.end, token, small.now_ms)
     (job,) = [job for job in small.later(0) if isinstance(job, SyncLog)]
     small.append(message(b"c"))
-    assert not small.store.when_safe(small.store.log.end, "c", small.now_ms)
+    assert not small.store.durability.wait(small.store.log.end, "c", small.now_ms)
     job.run()
     assert small.store.finished(job, small.now_ms) == ["a", "b"]
-    assert small.store.when_safe(job.upto, "d", small.now_ms)
+    assert small.store.durability.wait(job.upto, "d", small.now_ms)
     assert small.work(0) == ["c"]
 
 
 def test_who_waits_too_long_is_told() -> None:
     small = Small(settings=SYNC)
     small.append(message(b"one"))
-    small.store.when_safe(small.store.log.end, "a", small.now_ms)
-    assert small.store.late(small.now_ms + 4_999) == []
-    assert small.store.late(small.now_ms + 5_000) == ["a"]
+    small.store.durability.wait(small.store.log.end, "a", small.now_ms)
+    assert small.store.durability.late(small.now_ms + 4_999) == []
+    assert small.store.durability.late(small.now_ms + 5_000) == [("a", FLUSHED)]
 
 
-def test_a_flush_makes_everything_safe() -> None:
-    small = Small()
+def test_a_flush_makes_everything_durable() -> None:
+    small = Small(settings=SYNC)
     small.fill(60)
-    small.store.when_safe(small.store.log.end, "a", small.now_ms)
+    small.store.durability.wait(small.store.log.end, "a", small.now_ms)
     assert small.store.flush(small.now_ms) == ["a"]
     for image in small.disk.crash_images(5):
         assert len(small.again(image).bodies()) == 60
@@ -185,7 +199,7 @@ def test_a_flush_takes_back_the_jobs_under_way() -> None:
     job.run()
     with pytest.raises(DiskFailedError, match="could not be synced"):
         small.store.flush(small.now_ms)
-    assert small.store.log.flushed == 0
+    assert small.store.durability.flushed == 0
     assert small.store.finished(job, small.now_ms) == []
 
 
@@ -358,10 +372,11 @@ def test_the_checkpoint_has_what_replicas_would_want_to_know() -> None:
     again.close()
     assert (checkpoint().master_flushed, checkpoint().confirm) == (77, last)
     again = small.again()
-    again.store.confirm = again.store.log.end
+    confirmed = again.store.log.end
+    again.store.durability.require("replicas", confirmed, timeout_ms=None)
     again.fill(1)
     again.store.flush(again.now_ms)
-    assert (checkpoint().master_flushed, checkpoint().confirm) == (77, again.store.confirm)
+    assert (checkpoint().master_flushed, checkpoint().confirm) == (77, confirmed)
 
 
 def test_a_second_process_is_kept_out(tmp_path: Path) -> None:
@@ -384,7 +399,7 @@ def test_threads_do_the_work(tmp_path: Path) -> None:
     answered: set[object] = set()
     for number in range(100):
         store.append([message(b"%03d" % number + bytes(400))], BEGIN_MS + number)
-        store.when_safe(store.log.end, number, BEGIN_MS)
+        store.durability.wait(store.log.end, number, BEGIN_MS)
         for job in store.jobs(BEGIN_MS + number):
             worker.submit(job)
         for job in worker.finished(wait=number % 10 == 9):
@@ -466,7 +481,6 @@ def test_a_removed_topic_does_not_come_back_after_a_crash(again: bool) -> None:
     small.store.keep_removed()
     if again:
         small.send(message(b"new", "orders", 7))
-    small.store.log.synced(0, 0)
     for image in [*small.disk.crash_images(10), small.disk.kill()]:
         found = small.again(image)
         queues = {queue_id: found.bodies("orders", queue_id) for queue_id in range(60)}
@@ -539,8 +553,8 @@ def test_nothing_arrives_by_a_start() -> None:
 def test_how_far_the_log_is_safe_and_visible() -> None:
     small = Small(settings=SYNC)
     end = small.append(message(b"one"))[0].size
-    assert (small.store.durable, small.store.dispatched) == (0, 0)
+    assert (small.store.durability.flushed, small.store.dispatched) == (0, 0)
     small.work()
-    assert (small.store.durable, small.store.dispatched) == (end, 0)
+    assert (small.store.durability.flushed, small.store.dispatched) == (end, 0)
     small.store.dispatch()
-    assert (small.store.durable, small.store.dispatched) == (end, end)
+    assert (small.store.durability.flushed, small.store.dispatched) == (end, end)

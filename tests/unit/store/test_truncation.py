@@ -39,7 +39,7 @@ def test_what_is_behind_is_gone_and_the_rest_is_safe(count: int, clean: bool) ->
         small.close()
         small = small.again()
     small.store.truncate(end, small.now_ms)
-    assert (small.store.log.end, small.store.durable, small.store.dispatched) == (end, end, end)
+    assert (small.store.log.end, small.store.durability.flushed, small.store.dispatched) == (end, end, end)
     assert holds(small, count)
     crashed = small.again(small.disk.crash())
     assert crashed.store.log.end == end
@@ -76,9 +76,9 @@ def test_who_waits_is_told() -> None:
     places = small.append(message(b"1"), message(b"2"))
     ends = [place.physical_offset + place.size for place in places]
     for number, end in enumerate(ends):
-        assert not small.store.when_safe(end, number, small.now_ms)
+        assert not small.store.durability.wait(end, number, small.now_ms)
     assert small.store.truncate(ends[0], small.now_ms) == [0]
-    assert small.store.late(small.now_ms) == [1]
+    assert small.store.durability.take_cut() == [1]
     assert small.bodies() == [b"1"]
 
 
@@ -118,3 +118,28 @@ def test_a_crash_at_any_moment_leaves_that_or_more(after: bool) -> None:
             with suppress(SimulatedCrash):
                 small.store.abandon()
     raise AssertionError("so many boundaries")
+
+
+def test_a_removed_topic_counts_from_0_again() -> None:
+    """Also where records of the topic are in the log that were not visible yet when it was removed."""
+    small = Small(settings=SYNC)
+    ends = [place.physical_offset + place.size for place in small.append(message(b"1"), message(b"2"), message(b"3"))]
+    small.store.remove_topic("orders")
+    small.store.truncate(ends[1], small.now_ms)
+    assert small.send(message(b"new"))[0].queue_offset == 0
+    small.store.flush(small.now_ms)
+    assert small.bodies() == [b"new"]
+
+
+def test_a_removal_ends_where_the_log_was_cut() -> None:
+    """Also after a crash: a new record at an offset before the removal is a new record."""
+    small = Small()
+    ends = filled(small)
+    small.store.remove_topic("orders")
+    small.store.keep_removed()
+    small.store.truncate(ends[3], small.now_ms)
+    small.send(message(b"new"))
+    small.store.flush(small.now_ms)
+    assert small.bodies() == [b"new"]
+    for image in small.disk.crash_images(5):
+        assert small.again(image).bodies() == [b"new"]

@@ -114,7 +114,7 @@ class RuntimeRequests:
             "commitLogMaxOffset": str(log.end),
             "dispatchBehindBytes": str(log.end - store.dispatched),
             "dispatchMaxBuffer": "0",
-            "remainHowManyDataToFlush": _readable(log.end - log.flushed),
+            "remainHowManyDataToFlush": _readable(log.end - self._store.durability.flushed),
             "remainTransientStoreBufferNumbs": str(2**31 - 1),
             "pageCacheLockTimeMills": "0",
             "earliestMessageTimeStamp": str(-1 if oldest is None else oldest.stored_ms),

@@ -193,7 +193,7 @@ class HalfQueue:
 
     def settle(self) -> None:
         """What has become durable may be kept: how far both queues are done."""
-        durable, ledger = self._store.durable, self.ledger
+        durable, ledger = self._store.durability.durable_to, self.ledger
         start = self._store.reader.offsets(names.HALF_TOPIC, HALF_QUEUE)[0]
         if start > ledger.position:
             lost = ledger.skip_to(start)

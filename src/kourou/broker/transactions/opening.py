@@ -55,7 +55,7 @@ def load(halves: HalfQueue, store: Store, offsets: Offsets) -> Iterator[None]:
     halves.ledger = Ledger(min(floor, position), position)
     halves.op_queue = OpQueue(op_position)
     yield
-    durable = store.durable
+    durable = store.durability.durable_to
     for op_offset, record in _op_records(store, begin):
         ended = op_records.decode(record)
         for offset in ended:
