@@ -285,7 +285,7 @@ async def test_an_option_that_there_is_not(mq: Client, name: str) -> None:
         mq.consume(name, group=name, orderley=True)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="has no option 'qqq': there are broadcast, orderly"):
         await mq.listen(name, print, group=name, qqq=1)  # type: ignore[call-arg]
-    with pytest.raises(ValueError, match="concurrency is at least 1"):
+    with pytest.raises(ValueError, match="concurrency must be at least 1"):
         mq.lite_pull(group=name, concurrency=0)
 
 
