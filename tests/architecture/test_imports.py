@@ -1,4 +1,4 @@
-"""Imports point down only: the contracts in pyproject.toml, held by import-linter."""
+"""Which modules of Python the parts may import: the contracts in pyproject.toml, checked by import-linter."""
 
 import subprocess
 import sys
