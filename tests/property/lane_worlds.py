@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from kourou.broker.events import Close, Effect, Peer, Reply, ReplyFrames, ReplyParts, Tell
-from kourou.broker.lane import Lane
+from kourou.broker.events import Close, Effect, Reply, ReplyFrames, ReplyParts, Tell
 from kourou.broker.settings import BrokerSettings
 from kourou.protocol import frame
 from kourou.protocol.command import encode_head
@@ -24,37 +23,13 @@ class Wire(SimulatedClient):
         self.steps_back = False  # since the last read: the peer reads in bulk
 
 
-class CountingLane:
-    """A lane that counts what it serves."""
-
-    def __init__(self, lane: Lane) -> None:
-        self._lane = lane
-        self.taken = 0  # bytes
-        self.answers_max = 0  # bytes of answers that one turn gave
-        self.dispatch = lane.dispatch
-        self.tables_may_change = lane.tables_may_change
-
-    def serve(self, peer: Peer, data: bytes, now_ms: int) -> tuple[int, bytes, bytes, int, bool]:
-        served = self._lane.serve(peer, data, now_ms)
-        self.taken += served[0]
-        self.answers_max = max(self.answers_max, len(served[1]))
-        return served
-
-
 class World(SimulatedBroker):
     """A broker whose answers are kept as bytes."""
 
     def __init__(self, *, fast: bool, settings: BrokerSettings, store_settings: StoreSettings = SMALL_STORE) -> None:
         super().__init__(SimulatedDisk(Random(1)), settings, store_settings, chance=Random(7), lane=fast)
-        if self.machine.lane is not None:
-            self.machine.lane = CountingLane(self.machine.lane)
         self.wires = [Wire(self, address) for address in ("127.0.0.1:1001", "127.0.0.2:1002", "[2001:db8::1]:1003")]
         self.clients.extend(self.wires)
-
-    @property
-    def taken(self) -> int:
-        """Bytes that the lane has served."""
-        return self.machine.lane.taken if isinstance(self.machine.lane, CountingLane) else 0
 
     def _perform(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
@@ -161,10 +136,10 @@ class Twins:
 
     def read(self, data: bytes, number: int = 0) -> int:
         """Both get these bytes in one read: how many the lane has taken."""
-        before = self.fast.taken
+        before = self.fast.in_lane
         for world in self.worlds:
             world.receive(number, data)
-        return self.fast.taken - before
+        return self.fast.in_lane - before
 
     def tick(self, ms: int) -> None:
         for world in self.worlds:

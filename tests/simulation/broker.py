@@ -2,6 +2,7 @@
 
 python -m tests.simulation.broker --seeds 1000           seeds 0 … 999
 python -m tests.simulation.broker --seed 42 --trace      one again, with what happened
+python -m tests.simulation.broker --lane on              all through the fast lane; off: through the general path
 """
 
 import argparse
@@ -10,6 +11,8 @@ import sys
 import time
 import traceback
 from collections import Counter
+
+from kourou.broker.lane import IS_COMPILED
 
 from .broker_run import BrokerRun
 
@@ -21,16 +24,25 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="only this one")
     parser.add_argument("--steps", type=int, default=1_500)
     parser.add_argument("--mode", choices=("sync", "async"), help="the flush mode; by the seed if not given")
+    parser.add_argument(
+        "--lane",
+        choices=("on", "off", "seed"),
+        default="seed",
+        help="usual requests take the fast lane, or the general path; by the seed if not given",
+    )
     parser.add_argument("--faults", action="store_true", help="the disk fails at times")
     parser.add_argument("--trace", action="store_true", help="say what a run that fails has done")
     parser.add_argument("--keep-going", action="store_true", help="after a failure")
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
     seeds = [options.seed] if options.seed is not None else range(options.first, options.first + options.seeds)
-    failed, begin, messages = [], time.monotonic(), 0
+    if options.lane != "off" and not IS_COMPILED:
+        parser.error("the fast lane is not compiled (make install compiles it): --lane off")
+    lane = None if options.lane == "seed" else options.lane == "on"
+    failed, begin, messages, in_lane = [], time.monotonic(), 0, 0
     ends: Counter[str] = Counter()
     for count, seed in enumerate(seeds, start=1):
-        run = BrokerRun(seed, options.steps, options.mode, faults=options.faults)
+        run = BrokerRun(seed, options.steps, options.mode, faults=options.faults, lane=lane)
         try:
             run.run()
         except Exception:
@@ -43,9 +55,13 @@ def main() -> int:
                 break
         ends += run.ends
         messages += len(run.sent)
+        in_lane += run.in_lane
         if count % 50 == 0:
             print(f"… seed {seed}, {messages} messages, {dict(ends)}, {time.monotonic() - begin:.0f} s", flush=True)
-    print(f"{messages} messages, {dict(ends)}, {time.monotonic() - begin:.0f} s, failed: {failed or 'none'}")
+    print(
+        f"{messages} messages, {in_lane} bytes by the fast lane, {dict(ends)}, {time.monotonic() - begin:.0f} s, "
+        f"failed: {failed or 'none'}"
+    )
     return 1 if failed else 0
 
 

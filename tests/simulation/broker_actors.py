@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kourou.protocol import bodies, headers, properties as _properties
+from kourou.protocol.batch import encode_batch
 from kourou.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from kourou.protocol.command import Command
-from kourou.protocol.message import MessageQueue
+from kourou.protocol.message import Message, MessageQueue
 from kourou.protocol.record import StoredMessage, decode_records
 
 if TYPE_CHECKING:
@@ -62,9 +63,14 @@ class Actor(ABC):
         self._waiting.clear()
 
     def call(self, command: Command, then: Callable[[Command], None]) -> None:
+        self.call_all([(command, then)])
+
+    def call_all(self, requests: list[tuple[Command, Callable[[Command], None]]]) -> None:
+        """Send requests in one read."""
         assert self.client is not None
-        (number,) = self.client.send(command)
-        self._waiting[number] = self.run.world.now_ms, then
+        numbers = self.client.send(*(command for command, _ in requests))
+        for number, (_, then) in zip(numbers, requests, strict=True):
+            self._waiting[number] = self.run.world.now_ms, then
 
     def _take_answers(self) -> None:
         assert self.client is not None
@@ -99,7 +105,7 @@ class Sent:
 
 
 class Producer(Actor):
-    """Sends numbered messages to random queues, some of them delayed."""
+    """Sends numbered messages to random queues: some delayed, some together in a batch, some several in one read."""
 
     def __init__(self, run: "BrokerRun", name: str) -> None:
         super().__init__(run, name)
@@ -109,34 +115,65 @@ class Producer(Actor):
         chance = self.run.chance
         if len(self._waiting) >= 4 or not self.run.producing:
             return
-        self.count += 1
+        requests = [
+            self._send_batch() if chance.random() < 0.1 else self._send() for _ in range(chance.choice((1, 1, 3)))
+        ]
+        self.call_all(requests)
+
+    def _send(self) -> tuple[Command, Callable[[Command], None]]:
+        chance = self.run.chance
         topic = chance.choice(list(self.run.queues))
         level = chance.choice((0, 0, 0, 1, 2, 99)) if topic not in self.run.ordered else 0
-        body = f"{self.name}-{self.count}-".encode() + bytes(chance.randrange(300))
-        sent = Sent(body, topic, chance.randrange(self.run.queues[topic]), level)
-        self.run.sent[body] = sent
+        sent = self._new(topic, chance.randrange(self.run.queues[topic]), level)
         properties = {"KEYS": f"{self.name}-{self.count}"} | ({"DELAY": str(level)} if level else {})
-        header = headers.SendMessageV2(
+        if chance.random() < 0.9:  # without, the broker makes one
+            properties["UNIQ_KEY"] = f"{self.name}-{self.count}-unique"
+        command = _command(RequestCode.SEND_MESSAGE_V2, self._header(sent, properties), sent.body)
+        return command, lambda answer: self._answered([sent], answer)
+
+    def _send_batch(self) -> tuple[Command, Callable[[Command], None]]:
+        chance = self.run.chance
+        topic = chance.choice(list(self.run.queues))
+        queue_id = chance.randrange(self.run.queues[topic])
+        all_sent = [self._new(topic, queue_id, 0) for _ in range(chance.randrange(1, 4))]
+        entries = [
+            Message(topic=topic, body=sent.body, properties={"UNIQ_KEY": f"{self.name}-{sent.body[:12]!r}"})
+            for sent in all_sent
+        ]
+        header = self._header(all_sent[0], {"UNIQ_KEY": f"{self.name}-{self.count}-batch"}, batch=True)
+        command = _command(RequestCode.SEND_BATCH_MESSAGE, header, encode_batch(entries))
+        return command, lambda answer: self._answered(all_sent, answer)
+
+    def _new(self, topic: str, queue_id: int, level: int) -> Sent:
+        self.count += 1
+        body = f"{self.name}-{self.count}-".encode() + bytes(self.run.chance.randrange(300))
+        self.run.sent[body] = sent = Sent(body, topic, queue_id, level)
+        return sent
+
+    def _header(self, sent: Sent, properties: dict[str, str], *, batch: bool = False) -> headers.SendMessageV2:
+        return headers.SendMessageV2(
             producer_group="producers",
-            topic=topic,
+            topic=sent.topic,
             default_topic="TBW102",
-            default_topic_queue_nums=self.run.queues[topic],
+            default_topic_queue_nums=self.run.queues[sent.topic],
             queue_id=sent.queue_id,
             sys_flag=0,
             born_timestamp=self.run.world.now_ms,
             flag=0,
             properties=_properties.encode(properties),
+            batch=batch,
         )
-        self.call(_command(RequestCode.SEND_MESSAGE_V2, header, body), lambda answer: self._answered(sent, answer))
 
-    def _answered(self, sent: Sent, answer: Command) -> None:
+    def _answered(self, all_sent: list[Sent], answer: Command) -> None:
         if answer.code != ResponseCode.SUCCESS:
-            self.run.say(f"{self.name}: {sent.body[:20]!r} refused: {answer.code} {answer.remark}")
+            self.run.say(f"{self.name}: {all_sent[0].body[:20]!r} refused: {answer.code} {answer.remark}")
             return
         assert answer.ext is not None
-        sent.acked = True
-        sent.physical = int(answer.ext["msgId"][-16:], 16)
-        sent.queue_offset = int(answer.ext["queueOffset"])
+        ids = answer.ext["msgId"].split(",")
+        for number, (sent, message_id) in enumerate(zip(all_sent, ids, strict=True)):
+            sent.acked = True
+            sent.physical = int(message_id[-16:], 16)
+            sent.queue_offset = int(answer.ext["queueOffset"]) + number
 
 
 # ── Consumers ───────────────────────────────────────────────────────────────────────────────────────────────────────

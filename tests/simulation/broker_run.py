@@ -39,9 +39,16 @@ DRAIN_MS = 900_000
 class BrokerRun:
     """A run from a seed."""
 
-    def __init__(self, seed: int, steps: int = 1_500, mode: str | None = None, *, faults: bool = False) -> None:
-        """`faults`: now and then, the disk refuses to sync or to make files."""
+    def __init__(
+        self, seed: int, steps: int = 1_500, mode: str | None = None, *, faults: bool = False, lane: bool | None = None
+    ) -> None:
+        """`faults`: now and then, the disk refuses to sync or to make files.
+
+        `lane`: usual requests take the fast lane, where it is compiled; None: the seed decides.
+        """
         self.chance = Random(seed)
+        self.lane = Random(~seed).random() < 0.5 if lane is None else lane
+        self.in_lane = 0  # bytes of requests that the lane has served
         mode = mode or self.chance.choice(("sync", "async"))
         self.is_sync = mode == "sync"
         store = replace(
@@ -52,7 +59,7 @@ class BrokerRun:
         )
         self.delay_ms = delay_table(LEVELS)
         self.steps = steps
-        self.trace: list[str] = [f"seed {seed}, {mode} flush"]
+        self.trace: list[str] = [f"seed {seed}, {mode} flush, {'fast lane' if self.lane else 'general path'}"]
         self.queues = {"plain": 3, "ordered": 2}
         self.ordered = {"ordered"}
         self.failing = self.chance.choice((0.0, 0.05, 0.3))
@@ -69,7 +76,7 @@ class BrokerRun:
         self._last: dict[tuple[str, int], int] = {}  # by ordered queue: the offset consumed last
         disk = SimulatedDisk(Random(seed), forgiving=False)
         settings = BrokerSettings(delay_offsets_interval_ms=self.chance.choice((100, 10_000)))
-        self.world = SimulatedBroker(disk, settings, store, lazy=True, chance=Random(seed))
+        self.world = SimulatedBroker(disk, settings, store, lazy=True, chance=Random(seed), lane=self.lane)
         self.actors: list[Actor] = [
             *(Producer(self, f"p{number}") for number in range(2)),
             *(Consumer(self, f"c{number}", "billing") for number in range(2)),
@@ -128,6 +135,7 @@ class BrokerRun:
             self._check_offsets()
         self._drain()
         self._check_log()
+        self.in_lane += self.world.in_lane
 
     def _step(self) -> None:
         chance, world = self.chance, self.world
@@ -202,6 +210,7 @@ class BrokerRun:
             self._promise_no_more(durable)
         if how == "stop":
             self.kept = {name: dict(queues) for name, queues in self.committed.items()}
+        self.in_lane += self.world.in_lane
         self.world = getattr(self.world, how)()
         self._check_kept()
         for actor in self.actors:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 import pytest
 from tests.simulation.broker_run import BrokerRun
 
+from kourou.broker.lane import IS_COMPILED
+
 
 @pytest.fixture(autouse=True)
 def _quiet() -> Iterator[None]:
@@ -14,27 +16,35 @@ def _quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
+def live(seed: int, steps: int, mode: str | None = None, *, lane: bool, faults: bool = False) -> BrokerRun:
+    run = BrokerRun(seed, steps, mode, lane=lane, faults=faults)
+    run.run()
+    assert run.sent
+    assert (run.in_lane > 0) == (lane and IS_COMPILED)
+    return run
+
+
+@pytest.mark.parametrize("lane", [True, False], ids=["lane", "general"])
 @pytest.mark.parametrize("mode", ["sync", "async"])
-@pytest.mark.parametrize("seed", [3, 14, 63, 327])
-def test_a_life(seed: int, mode: str) -> None:
-    run = BrokerRun(seed, 600, mode)
-    run.run()
-    assert run.sent
+@pytest.mark.parametrize("seed", [3, 14, 63, 327, 1000, 1001, 1002, 1003, 1004, 1005, 1006, 1007])
+def test_a_life(seed: int, mode: str, lane: bool) -> None:
+    live(seed, 400, mode, lane=lane)
 
 
+@pytest.mark.parametrize("lane", [True, False], ids=["lane", "general"])
 @pytest.mark.parametrize("seed", range(12))
-def test_a_life_with_a_failing_disk(seed: int) -> None:
-    run = BrokerRun(seed, 600, faults=True)
-    run.run()
-    assert run.sent
+def test_a_life_with_a_failing_disk(seed: int, lane: bool) -> None:
+    live(seed, 400, lane=lane, faults=True)
 
 
-def test_a_seed_repeats() -> None:
-    traces, ends = [], []
-    for _ in range(2):
-        run = BrokerRun(14, 300)
-        run.run()
-        traces.append(run.trace)
-        ends.append(run.world.store.log.end)
-    assert traces[0] == traces[1]
-    assert ends[0] == ends[1]
+@pytest.mark.parametrize("other", [True, False], ids=["lane", "general"])
+def test_a_seed_repeats(other: bool) -> None:
+    """Whatever path requests take, a life is the same to the byte."""
+    one, two = (live(14, 300, lane=lane) for lane in (False, other))
+    assert one.trace[1:] == two.trace[1:]
+    assert log_of(one) == log_of(two)
+
+
+def log_of(run: BrokerRun) -> list[bytes]:
+    segments = run.world.store.log.segments
+    return [bytes(segments.file(start).buffer) for start in segments.starts]

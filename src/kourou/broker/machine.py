@@ -54,7 +54,7 @@ from kourou.broker.events import (
     Turn,
 )
 from kourou.broker.groups import Groups
-from kourou.broker.lane import ANSWERS_MAX, Lane, make_lane
+from kourou.broker.lane import ANSWERS_MAX, make_lane
 from kourou.broker.members import Members
 from kourou.broker.message_writer import MessageWriter
 from kourou.broker.offsets import Offsets
@@ -310,45 +310,46 @@ class Broker:
         Each read begins with a frame, and the last frame of it may not be whole. The fast lane serves what it can of
         each read; the general path serves the other requests of all reads, in one step.
         """
+        lane, effects = self.lane, self.outbox.effects
         events: list[Event] = []
         in_lane = False
         for peer, data in reads:
-            left = data if self.lane is None else self._serve_in_lane(self.lane, peer, data, now_ms)
-            in_lane |= len(left) != len(data)
-            if left:
-                commands = peer.decode(left)
-                if commands:
-                    events.append(Requests(peer, commands))
+            if lane is not None:
+                try:
+                    used, answers, held, count, is_bulk = lane.serve(peer, data, now_ms)
+                except Exception as error:
+                    self._failed("the fast lane", error)
+                    effects.append(Close(peer, "internal error"))
+                    continue
+                if used:
+                    in_lane = True
+                    if answers:
+                        effects.append(ReplyFrames(peer, answers, 0, is_bulk))
+                    if count:
+                        effects.append(Owe(peer, count))
+                        self.writer.hold(peer, held, count, now_ms)
+                    if used == len(data):
+                        continue
+                    data = data[used:]
+                    if len(answers) >= ANSWERS_MAX:
+                        effects.append(PutOff(peer, data))
+                        continue
+            commands = peer.decode(data)
+            if commands:
+                events.append(Requests(peer, commands))
         if events or (in_lane and not self._end_reads(now_ms)):
             return self.step(events, now_ms)
         return self.outbox.take()
 
-    def _serve_in_lane(self, lane: Lane, peer: Peer, data: bytes, now_ms: int) -> bytes:
-        """Serve the head of a read: what is left of it for the general path."""
-        try:
-            used, answers, held, count, is_bulk = lane.serve(peer, data, now_ms)
-        except Exception as error:
-            self._failed("the fast lane", error)
-            self.outbox.put(Close(peer, "internal error"))
-            return b""
-        if answers:
-            self.outbox.put(ReplyFrames(peer, answers, 0, is_bulk))
-        if count:
-            self.outbox.put(Owe(peer, count))
-            self.writer.hold(peer, held, count, now_ms)
-        if not used:
-            return data
-        if len(answers) >= ANSWERS_MAX and used < len(data):
-            self.outbox.put(PutOff(peer, data[used:]))
-            return b""
-        return data[used:]
-
     def _end_reads(self, now_ms: int) -> bool:
         """The lane alone has served all reads: dispatch what it appended. False: a step is necessary."""
-        if self.lane is None or self.store.durability.syncs_at_once or not self._dispatching.is_ready(now_ms):
-            return False
+        assert self.lane is not None
         try:
-            if not self.lane.dispatch():
+            if (
+                self.store.durability.syncs_at_once
+                or not self._dispatching.is_ready(now_ms)
+                or not self.lane.dispatch()
+            ):
                 return False
         except Exception as error:
             self._failed("the fast lane", error)

@@ -64,6 +64,7 @@ from kourou.server.conf import AddressError, ConfError
 from kourou.server.name_servers import NameServerLink, NameServers
 from kourou.store.jobs import Job
 from kourou.store.store import Store
+from kourou.store.wall_clock import WallClock
 from kourou.store.worker import Worker
 
 if TYPE_CHECKING:
@@ -137,6 +138,7 @@ class BrokerProcess:
         self._metrics: MetricsServer | None = None
         self._stepping = False
         self._clock = SteadyClock()
+        self._wall_clock = WallClock()  # the store's, once it is open
         self._events: list[Event] = []  # that came while a step was under way
         self._stopping = False
         self._turn_due = False  # long work goes on in the loop's next round
@@ -250,6 +252,7 @@ class BrokerProcess:
         except BaseException:
             store.abandon()
             raise
+        self._wall_clock = store.clock
         self._worker = Worker(self._job_done)
 
     async def stop(self) -> None:
@@ -299,23 +302,21 @@ class BrokerProcess:
 
     def read(self, connection: Connection, data: bytes) -> None:
         """Bytes came on a connection."""
-        if self._machine is None:
+        machine = self._machine
+        if machine is None:
             self.requests(connection, connection.decode(data))
             return
         peer = self._peers.get(connection) or self._meet(connection)
+        self._stepping = True
         try:
-            effects = self._machine.read(((peer, data),), self._now())
+            self._perform(machine.read(((peer, data),), self._now()))
         except Exception as error:
             self._fault("a read", error)
             connection.abort("internal error")
-            return
-        if effects:
-            self._stepping = True
-            try:
-                self._perform(effects)
-            finally:
-                self._stepping = False
-        self._end_of_step()
+        finally:
+            self._stepping = False
+        if self._events or machine.turns.is_busy:
+            self._end_of_step()
 
     def _meet(self, connection: Connection) -> Peer:
         peer = Peer(connection.peer, _host_of(connection.peer), connection, connection.decode)
@@ -356,8 +357,8 @@ class BrokerProcess:
 
     def _now(self) -> int:
         """The steady time; the machine is told the time of day with it."""
-        now, self.machine.store.clock.skew_ms = self._clock.read()
-        return now
+        now_ms, self._wall_clock.skew_ms = self._clock.read()
+        return now_ms
 
     def _job_done(self) -> None:
         """In a worker thread."""
@@ -412,7 +413,9 @@ class BrokerProcess:
             try:
                 kind = type(effect)
                 if kind is ReplyFrames:
-                    _reply_frames(effect)  # type: ignore[arg-type]
+                    effect.peer.link.reply_frames(effect.frames, effect.count)  # type: ignore[union-attr]
+                    if effect.is_bulk:  # type: ignore[union-attr]
+                        effect.peer.link.step_back()  # type: ignore[union-attr]
                 elif kind is Reply:
                     effect.peer.link.reply(effect.command)  # type: ignore[union-attr]
                 elif kind is ReplyParts:
@@ -428,8 +431,10 @@ class BrokerProcess:
                 peer.link.reply(command)
             case ReplyParts():
                 _reply_parts(effect)
-            case ReplyFrames():
-                _reply_frames(effect)
+            case ReplyFrames(peer, frames, count, is_bulk):
+                peer.link.reply_frames(frames, count)
+                if is_bulk:
+                    peer.link.step_back()
             case Owe(peer, count):
                 peer.link.owe(count)
             case PutOff(peer, data):
@@ -491,13 +496,6 @@ class BrokerProcess:
         else:
             self._registered.set()
             self._step([Announced(link.address, answer, None, code)])
-
-
-def _reply_frames(effect: ReplyFrames) -> None:
-    connection: Connection = effect.peer.link
-    connection.reply_frames(effect.frames, effect.count)
-    if effect.is_bulk:
-        connection.step_back()
 
 
 def _reply_parts(effect: ReplyParts) -> None:

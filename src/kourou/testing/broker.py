@@ -41,6 +41,7 @@ from kourou.broker.events import (
     Tick,
     Turn,
 )
+from kourou.broker.lane import Lane
 from kourou.broker.machine import Broker
 from kourou.broker.properties import Configuration, ProcessSettings
 from kourou.broker.settings import BrokerSettings
@@ -112,6 +113,23 @@ class SimulatedClient:
         self._world.step(Gone(self.peer), *(Answered(ask.token, None) for ask in lost))
 
 
+class CountingLane:
+    """The fast lane of a broker, which counts what it serves."""
+
+    def __init__(self, lane: Lane) -> None:
+        self._lane = lane
+        self.taken = 0  # bytes of requests
+        self.answers_max = 0  # bytes of answers that one turn gave
+        self.dispatch = lane.dispatch
+        self.tables_may_change = lane.tables_may_change
+
+    def serve(self, peer: Peer, data: bytes, now_ms: int) -> tuple[int, bytes, bytes, int, bool]:
+        served = self._lane.serve(peer, data, now_ms)
+        self.taken += served[0]
+        self.answers_max = max(self.answers_max, len(served[1]))
+        return served
+
+
 class SimulatedBroker:
     """A broker and its world."""
 
@@ -144,6 +162,7 @@ class SimulatedBroker:
         self.undone: deque[Run | Save] = deque()
         self.announced: list[Command] = []
         self._put_off: list[tuple[Peer, bytes]] = []
+        self._wants_lane = lane
         self._ids = 0
         self._ports = 40_000
         store_host = encode_host(self.settings.address)
@@ -160,9 +179,8 @@ class SimulatedBroker:
             chance=self.chance,
             clock_ns=clock_ns,
         )
-        self.lane = lane
-        if not lane:
-            self.machine.lane = None
+        self.lane = CountingLane(self.machine.lane) if lane and self.machine.lane is not None else None
+        self.machine.lane = self.lane
         self.step(Tick())
 
     def _unique_id(self, now_ms: int) -> str:
@@ -198,6 +216,11 @@ class SimulatedBroker:
         self.store.clock.skew_ms = self.skew_ms
         self._perform(self.machine.step(list(events), self.now_ms))
         assert not self.machine.faults, "a part of a step failed; the log says why"
+
+    @property
+    def in_lane(self) -> int:
+        """Bytes of requests that the fast lane has served."""
+        return 0 if self.lane is None else self.lane.taken
 
     def set_clock(self, ms: int) -> None:
         """Somebody sets the time of day forward, or back if `ms` is negative."""
@@ -300,7 +323,7 @@ class SimulatedBroker:
             skew_ms=self.skew_ms,
             lazy=self.lazy,
             chance=self.chance,
-            lane=self.lane,
+            lane=self._wants_lane,
         )
 
 
