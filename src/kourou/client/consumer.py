@@ -591,6 +591,7 @@ class Consumer:
             assigned.paused = True
 
     def resume(self) -> None:
+        """Pull again after `pause`."""
         for assigned in self.queues.values():
             assigned.paused = False
             assigned.changed()

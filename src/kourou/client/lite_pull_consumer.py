@@ -140,9 +140,11 @@ class LitePullConsumer(Consumer):
         await self.reset({queue: offset})
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
+        """Continue with the oldest message of the queue."""
         await self.seek(queue, await min_offset(self.session, self._wrapped(queue)))
 
     async def seek_to_end(self, queue: MessageQueue) -> None:
+        """Continue with the next message that is stored in the queue."""
         await self.seek(queue, await max_offset(self.session, self._wrapped(queue)))
 
     async def offset_for_time(self, queue: MessageQueue, when: datetime | float) -> int:
@@ -156,6 +158,7 @@ class LitePullConsumer(Consumer):
             assigned.paused = True
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Fetch again from these queues, or from all, after `pause`."""
         for assigned in self._chosen(queues):
             assigned.paused = False
             assigned.changed()

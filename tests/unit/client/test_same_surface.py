@@ -10,7 +10,7 @@ import pytest
 import kourou
 import kourou.client
 import kourou.sync
-from kourou import sync_admin
+import kourou.sync.admin
 from kourou.client import ConsumerOptions, ConsumerSettings, admin
 
 TWINS = [
@@ -23,6 +23,7 @@ TWINS = [
     (kourou.client.PullConsumer, kourou.sync.PullConsumer),
     (kourou.client.Transaction, kourou.sync.Transaction),
     (kourou.client.Topic, kourou.sync.Topic),
+    *((getattr(admin, part), getattr(kourou.sync.admin, part)) for part in ("Topics", "Groups", "Messages", "Brokers")),
 ]
 ASYNC_ALONE = {
     # What the parts of a client use among themselves.
@@ -33,31 +34,56 @@ ASYNC_ALONE = {
 }
 
 
+OWN_WORDS = {("Delivery", "process"), ("TypedDelivery", "process"), ("Client", "listen"), ("Client", "admin")}
+"""Their docstrings say something else: `with` in place of `async with`, threads in place of tasks."""
+
+
 def public(kind: type) -> Iterator[str]:
     return (name for name in dir(kind) if not name.startswith("_") and name not in ASYNC_ALONE)
 
 
-@pytest.mark.parametrize(("with_asyncio", "without"), TWINS, ids=lambda kind: f"{kind.__module__}.{kind.__name__}")
+twins = pytest.mark.parametrize(
+    ("with_asyncio", "without"), TWINS, ids=lambda kind: f"{kind.__module__}.{kind.__name__}"
+)
+
+
+@twins
 def test_the_same_methods_with_the_same_parameters(with_asyncio: Any, without: Any) -> None:
     for name in public(with_asyncio):
         assert hasattr(without, name), name
-        one, other = inspect.getattr_static(with_asyncio, name), inspect.getattr_static(without, name)
-        if inspect.isfunction(one):
-            ours, theirs = (list(inspect.signature(method).parameters.values()) for method in (one, other))
-            assert [(p.name, p.kind, p.default) for p in ours] == [(p.name, p.kind, p.default) for p in theirs], name
+        if inspect.isfunction(getattr(with_asyncio, name)):
+            one, other = (
+                inspect.signature(getattr(kind, name)).parameters.values() for kind in (with_asyncio, without)
+            )
+            assert [(p.name, p.kind, p.default) for p in one] == [(p.name, p.kind, p.default) for p in other], name
+
+
+@twins
+def test_the_same_words(with_asyncio: Any, without: Any) -> None:
+    """Every method has a docstring, and so has every property whose name does not say all."""
+    for name in public(with_asyncio):
+        one, other = getattr(with_asyncio, name), getattr(without, name)
+        if (without.__name__, name) in OWN_WORDS:
+            assert one.__doc__ and other.__doc__ and one.__doc__ != other.__doc__
+        elif inspect.isfunction(one) or (isinstance(one, property) and one.__doc__):
+            assert inspect.getdoc(other), name
+            assert inspect.getdoc(one) == inspect.getdoc(other), name
+
+
+@twins
+def test_the_twin_has_nothing_else(with_asyncio: Any, without: Any) -> None:
+    others = {name for name in public(without) if not hasattr(with_asyncio, name)}
+    assert others <= {"run", "start", "inner", "name", "serializer"}
 
 
 def test_connect_takes_the_same() -> None:
     assert inspect.signature(kourou.client.connect).parameters == inspect.signature(kourou.sync.connect).parameters
+    assert kourou.client.connect.__doc__ == kourou.sync.connect.__doc__
 
 
-@pytest.mark.parametrize("part", ["Topics", "Groups", "Messages", "Brokers"])
-def test_administration_has_the_same_methods(part: str) -> None:
-    theirs, ours = getattr(admin, part), getattr(sync_admin, part)
-    names = {name for name in vars(theirs) if not name.startswith("_")}
-    assert names == {name for name in vars(ours) if not name.startswith("_")}
-    for name in names:
-        assert inspect.getattr_static(ours, name).__doc__ == getattr(theirs, name).__doc__
+def test_a_method_is_shown_as_what_it_gives() -> None:
+    assert inspect.signature(kourou.sync.Client.consume).return_annotation is kourou.sync.Consumer
+    assert not inspect.iscoroutinefunction(kourou.sync.Client.send)
 
 
 def test_options_are_settings() -> None:

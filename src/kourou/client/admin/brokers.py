@@ -76,6 +76,7 @@ class Brokers:
         return await self._ask.body(HARuntimeInfo, broker, RequestCode.GET_BROKER_HA_STATUS)
 
     async def epochs(self, broker: str) -> EpochEntryCache:
+        """Which master wrote which part of a broker's log."""
         return await self._ask.body(EpochEntryCache, broker, RequestCode.GET_BROKER_EPOCH_CACHE)
 
     async def producers(self, group: str, broker: str) -> ProducerConnection:
@@ -84,6 +85,7 @@ class Brokers:
         return await self._ask.body(ProducerConnection, broker, RequestCode.GET_PRODUCER_CONNECTION_LIST, header)
 
     async def all_producers(self, broker: str) -> ProducerTableInfo:
+        """All producers that are connected to one broker."""
         return await self._ask.body(ProducerTableInfo, broker, RequestCode.GET_ALL_PRODUCER_INFO)
 
     # ── Housekeeping ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -93,6 +95,7 @@ class Brokers:
         await self._each(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, broker, cluster)
 
     async def clean_unused_topics(self, *, broker: str | None = None, cluster: str | None = None) -> None:
+        """Delete the consume queues of topics that do not exist any more."""
         await self._each(RequestCode.CLEAN_UNUSED_TOPIC, broker, cluster)
 
     async def delete_expired_log(self, *, broker: str | None = None, cluster: str | None = None) -> None:
@@ -126,6 +129,7 @@ class Brokers:
         return dict(zip(self._ask.session.name_servers.addresses, tables, strict=True))
 
     async def set_name_server_config(self, settings: Mapping[str, str]) -> None:
+        """Change settings of all name servers."""
         body = conf_text.dumps(dict(settings)).encode()
         await self._ask.name_servers(RequestCode.UPDATE_NAMESRV_CONFIG, body=body)
 
@@ -151,6 +155,7 @@ class Brokers:
             return {}
 
     async def delete_value(self, namespace: str, key: str) -> None:
+        """Delete a value of the name servers' KV settings."""
         await self._ask.name_servers(RequestCode.DELETE_KV_CONFIG, DeleteKVConfig(namespace=namespace, key=key))
 
     # ── Users and rules ───────────────────────────────────────────────────────────────────────────────────────────
@@ -169,17 +174,20 @@ class Brokers:
         broker: str | None = None,
         cluster: str | None = None,
     ) -> None:
+        """Create a user, on one broker or on all of a cluster."""
         kind = "Super" if is_super else "Normal"
         body = UserInfo(username=username, password=password, user_type=kind).encode()
         for address in await self._ask.masters(cluster, broker):
             await self._ask.broker(address, RequestCode.AUTH_CREATE_USER, CreateUser(username=username), body)
 
     async def update_user(self, user: UserInfo, *, broker: str | None = None, cluster: str | None = None) -> None:
+        """Change a user, on one broker or on all of a cluster."""
         header = UpdateUser(username=user.username or "")
         for address in await self._ask.masters(cluster, broker):
             await self._ask.broker(address, RequestCode.AUTH_UPDATE_USER, header, user.encode())
 
     async def delete_user(self, username: str, *, broker: str | None = None, cluster: str | None = None) -> None:
+        """Delete a user, on one broker or on all of a cluster."""
         for address in await self._ask.masters(cluster, broker):
             await self._ask.broker(address, RequestCode.AUTH_DELETE_USER, DeleteUser(username=username))
 
@@ -190,11 +198,13 @@ class Brokers:
         return fastjson.decode(answer.body, list[AclInfo]) if answer.body else []
 
     async def create_rule(self, rule: AclInfo, *, broker: str | None = None, cluster: str | None = None) -> None:
+        """Add an access rule, on one broker or on all of a cluster."""
         for address in await self._ask.masters(cluster, broker):
             header = CreateAcl(subject=rule.subject or "")
             await self._ask.broker(address, RequestCode.AUTH_CREATE_ACL, header, rule.encode())
 
     async def update_rule(self, rule: AclInfo, *, broker: str | None = None, cluster: str | None = None) -> None:
+        """Change an access rule, on one broker or on all of a cluster."""
         for address in await self._ask.masters(cluster, broker):
             header = UpdateAcl(subject=rule.subject or "")
             await self._ask.broker(address, RequestCode.AUTH_UPDATE_ACL, header, rule.encode())
@@ -202,6 +212,7 @@ class Brokers:
     async def delete_rule(
         self, subject: str, resource: str | None = None, *, broker: str | None = None, cluster: str | None = None
     ) -> None:
+        """Delete access rules of a subject, on one broker or on all of a cluster."""
         for address in await self._ask.masters(cluster, broker):
             header = DeleteAcl(subject=subject, resource=resource)
             await self._ask.broker(address, RequestCode.AUTH_DELETE_ACL, header)

@@ -171,6 +171,7 @@ class Topics:
         return GetKVConfigAnswer.decode(answer.ext).value
 
     async def remove_order(self, topic: str) -> None:
+        """Remove the fixed queues of an ordered topic."""
         header = DeleteKVConfig(namespace=ORDER_NAMESPACE, key=self._ask.session.wrap(topic))
         await self._ask.name_servers(RequestCode.DELETE_KV_CONFIG, header)
 
