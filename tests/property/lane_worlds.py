@@ -83,7 +83,6 @@ class World(SimulatedBroker):
                 machine.pull.polls.waiting,
                 machine.writer.waiting,
                 machine.writer.failed,
-                machine.writer.touched,
             ),
         }
 

@@ -421,8 +421,7 @@ cdef class _Queue:
     """One queue of a topic that is sent to."""
 
     cdef ConsumeQueue queue
-    cdef tuple key  # (topic, queue id), as `MessageWriter.touched` has them
-    cdef long long epoch, touched
+    cdef long long epoch
 
 
 cdef class _Topic:
@@ -530,7 +529,6 @@ cdef class FastLane:
     cdef CommitLog _log
     cdef Appender _appender
     cdef Dispatcher _dispatcher
-    cdef set _touched
     cdef bint _is_sync  # `Durability.must_wait`, as of `_epoch`
     cdef Py_ssize_t _answers_max
 
@@ -546,7 +544,6 @@ cdef class FastLane:
     cdef _Topic _last_topic
     cdef _Pull _last_pull
     cdef list _counted
-    cdef long long _reads
 
     # Of the read that is being served.
     cdef Out _out, _held
@@ -592,7 +589,6 @@ cdef class FastLane:
         self._reader = store.reader
         self._send_part = send
         self._puts = puts
-        self._touched = puts.touched
         self._topics = topics
         self._groups = groups
         self._clients = clients
@@ -630,7 +626,6 @@ cdef class FastLane:
         cdef long long stamp_ms
         if self._looked != self._epoch:
             self._look()
-        self._reads += 1
         self._out.size = self._held.size = self._held_count = 0
         self._waiting = self._puts.waiting
         self._born_host = peer.host
@@ -779,7 +774,6 @@ cdef class FastLane:
             if queue is None or queue.queue is not found:
                 queue = _Queue()
                 queue.queue = found
-                queue.key = (topic.name, queue_id)
                 topic.queues[queue_id] = queue
             queue.epoch = self._epoch
         return queue
@@ -923,9 +917,6 @@ cdef class FastLane:
         publish_at(&log._view[log.end - log._start], <int>size, _MAGIC)
         log.end += size
         queue.queue.next_offset += 1
-        if queue.touched != self._reads:
-            queue.touched = self._reads
-            self._touched.add(queue.key)
         if topic.count == 0:
             self._counted.append(topic)
         topic.count += 1

@@ -57,6 +57,7 @@ from kourou.broker.groups import Groups
 from kourou.broker.lane import ANSWERS_MAX, make_lane
 from kourou.broker.members import Members
 from kourou.broker.message_writer import MessageWriter
+from kourou.broker.names import SCHEDULE_TOPIC
 from kourou.broker.offsets import Offsets
 from kourou.broker.persistence import Persistence
 from kourou.broker.placement import DelayLevels, Placement, refuse_timers
@@ -354,11 +355,8 @@ class Broker:
         except Exception as error:
             self._failed("the fast lane", error)
             return False
-        if self.writer.touched:
-            if self.pull.polls.by_queue or self.writer.delayed:
-                self._do(self._show, now_ms)
-            else:
-                self.writer.touched.clear()
+        if self.pull.polls.by_queue:  # otherwise the next step takes the arrivals
+            self._do(self._wake, now_ms)
         return True
 
     # ── Stepping ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -385,7 +383,7 @@ class Broker:
         if ticked:
             self._do(self.delays.deliver, now_ms)
             self._do(self.transactions.step, now_ms)
-        if self.writer.touched:
+        if self.store.dispatched < self.store.log.end or self.store.has_arrived:
             self._do(self._publish, now_ms)
         if ticked:
             for chore in self._chores:
@@ -550,28 +548,26 @@ class Broker:
         self.persistence.when_safe(now_ms, go_on)
 
     def _publish(self, now_ms: int) -> None:
-        """Make visible what may be, and wake who waits for it."""
+        """Make visible what may be, and wake the pulls that wait for it."""
         store = self.store
-        before = store.dispatched
-        if self._dispatching.is_ready(now_ms):
+        if store.dispatched < store.log.end and self._dispatching.is_ready(now_ms):
             try:
                 store.dispatch()
                 self._dispatching.succeeded()
             except (StoreError, OSError) as error:  # a later step goes on from there
                 self._dispatching.failed(error, now_ms)
-        if store.dispatched != before or store.dispatched == store.log.end:  # a request may have dispatched, too
-            self._show(now_ms)
+        if store.has_arrived:
+            self._wake(now_ms)
 
-    def _show(self, now_ms: int) -> None:
-        """Messages were dispatched: wake who waits for them."""
-        store, touched = self.store, self.writer.touched
+    def _wake(self, now_ms: int) -> None:
+        """Queues got messages: wake the pulls, and the delay service, that wait for them."""
+        arrived = self.store.take_arrived()
         if self.pull.polls.by_queue:
-            self.pull.polls.wake([key for key in touched if key in self.pull.polls.by_queue], now_ms)
-        if self.writer.delayed:
-            self.delays.look(now_ms)
-        if store.dispatched == store.log.end:
-            touched.clear()
-            self.writer.delayed = False
+            self.pull.polls.wake(arrived, now_ms)
+        for topic, _ in arrived:
+            if topic == SCHEDULE_TOPIC:
+                self.delays.look(now_ms)
+                break
 
     def _tell_late_senders(self, now_ms: int) -> None:
         for token, missing in self.store.durability.late(now_ms):

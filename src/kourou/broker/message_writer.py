@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import msgspec
 
 from kourou.broker.events import Outbox, Peer, Refused, ReplyFrames
-from kourou.broker.names import SCHEDULE_TOPIC
 from kourou.broker.placement import Candidate, Placement
 from kourou.broker.settings import BrokerSettings
 from kourou.protocol import frame, properties as _properties
@@ -64,8 +63,6 @@ class MessageWriter:
         self._durability = store.durability
         self._max_body_size = settings.max_body_size
         self._placement = placement
-        self.touched: set[tuple[str, int]] = set()  # queues that got messages which readers may not see yet
-        self.delayed = False  # some of them wait for their time
         self.waiting = 0  # answers that wait
         self.failed = 0  # requests whose messages could not be stored
 
@@ -100,7 +97,7 @@ class MessageWriter:
         if properties is not None:
             messages = [self._placed(Candidate(messages[0], properties, now_ms, is_sent))]
         try:
-            done = self._store.append(messages, now_ms, together=together, size=size)
+            return self._store.append(messages, now_ms, together=together, size=size)
         except IllegalMessageError as error:
             self.failed += 1
             raise self.illegal(str(error)) from None
@@ -112,11 +109,6 @@ class MessageWriter:
                 f"the broker's disk is full, messages are put to the slave, message store has been shut down, etc. "
                 f"{error}",
             ) from None
-        if together:  # all for one queue
-            self.touched.add((messages[0].topic, messages[0].queue_id))
-        else:
-            self.touched.update([(message.topic, message.queue_id) for message in messages])
-        return done
 
     def size_of(self, message: NewMessage) -> int:
         """How much room a message takes. Raises Refused with the reason."""
@@ -130,8 +122,6 @@ class MessageWriter:
         """The message as it is stored, where `Placement` says. Raises Refused."""
         self._placement.place(candidate)
         message = candidate.message
-        if message.topic == SCHEDULE_TOPIC:
-            self.delayed = True
         try:
             message.properties = _properties.encode(candidate.properties).encode()
         except LocalProtocolError as error:

@@ -18,7 +18,7 @@ cdef class CommitLog:
     cdef public object segments, _spare, _spare_job, _failed, _no_segment, _new_segments
     cdef public bytes store_host
     cdef public int max_body_size
-    cdef public long long end, stored_ms, now_ms
+    cdef public long long end, copied_to, stored_ms, now_ms
     cdef object _buffer
     cdef unsigned char[::1] _view
     cdef long long _start, _limit

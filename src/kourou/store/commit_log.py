@@ -101,6 +101,7 @@ class CommitLog:
         self.max_body_size = max_body_size
         self.store_host = store_host
         self.end = 0  # where the next record goes
+        self.copied_to = -1  # where the last `append_raw` ended, perhaps inside a record
         self.stored_ms = 0  # of the last record; times never go back along the log
         self._buffer = memoryview(bytearray(0))  # the current segment, writable
         self._view = self._buffer  # the same for `append`, which addresses it as C does when compiled
@@ -248,6 +249,7 @@ class CommitLog:
             self._buffer[at : at + len(piece)] = piece
             self.end += len(piece)
             data = data[len(piece) :]
+        self.copied_to = self.end
 
     def _next_segment(self, size: int) -> None:
         """Fill up the current segment and begin the next one."""

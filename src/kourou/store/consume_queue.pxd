@@ -11,8 +11,8 @@ cdef class ConsumeQueue:
     cdef readonly str topic
     cdef readonly int queue_id
     cdef readonly long long start, end, max_physical
-    cdef public long long next_offset
-    cdef public bint fresh, touched
+    cdef public long long next_offset, arrival
+    cdef public bint touched
     cdef object _disk, _folder, _segments, _on_mapped, _on_created
     cdef bint _mapped, _unsafe
     cdef int _file_entries

@@ -96,8 +96,8 @@ class ConsumeQueue:
         "_segments",
         "_unsafe",
         "_view",
+        "arrival",
         "end",
-        "fresh",
         "max_physical",
         "next_offset",
         "queue_id",
@@ -127,7 +127,7 @@ class ConsumeQueue:
         self.end = 0  # the first entry that is not there yet
         self.next_offset = 0  # what the next message that is appended to the log gets; the store counts it up
         self.max_physical = 0  # where the newest record that has an entry ends
-        self.fresh = False  # it has entries that dispatch has not told anybody of yet
+        self.arrival = 0  # the round of the dispatcher in which it got its last entry
         self.touched = False  # somebody has used its files since this was last set back
         self._disk = disk
         self._folder = folder

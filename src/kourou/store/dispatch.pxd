@@ -15,12 +15,12 @@ cdef class Dispatcher:
     cdef Index _index
     cdef bytes _topic
     cdef dict _queues
-    cdef list _fresh
+    cdef list _arrived
     cdef bint _sealed
     cdef Scanner _scanner
     cdef object _buffer
     cdef readonly long long stored_ms, last_record, doubtful_from
-    cdef long long _last_end, removed_end
+    cdef long long _last_end, removed_end, _round
     cdef readonly Py_ssize_t records, disagreements, gaps
     cdef public long long whole_until_ms, whole_until
     cdef public bint recovering

@@ -56,7 +56,8 @@ class Dispatcher:
         self._removed = removed or RemovedTopics()
         self._topic = b""  # of the record before, whose queues are at hand
         self._queues: dict[int, ConsumeQueue] = {}
-        self._fresh: list[ConsumeQueue] = []  # queues with new entries that nobody was told of
+        self._arrived: list[ConsumeQueue] = []  # queues that got entries in this round, each once
+        self._round = 1  # `take_arrived` begins a new one
         self._scanner: Scanner | None = None  # of the last run, and what it looked at
         self._buffer: memoryview | None = None
         self.stored_ms = 0  # of the last record that was dispatched
@@ -94,14 +95,19 @@ class Dispatcher:
         """Some queues are not there any more."""
         self._topic = b""
         self._queues = {}
-        self._fresh = [queue for queue in self._fresh if queue.is_open]
+        self._arrived = [queue for queue in self._arrived if queue.is_open]
 
-    def take_fresh(self) -> list[ConsumeQueue]:
-        """Queues that got entries since this was last asked, each once."""
-        fresh, self._fresh = self._fresh, []
-        for queue in fresh:
-            queue.fresh = False
-        return fresh
+    @property
+    def has_arrived(self) -> bool:
+        """Has `take_arrived` something to return?"""
+        return len(self._arrived) > 0
+
+    def take_arrived(self) -> list[tuple[str, int]]:
+        """Topics and ids of the queues that got entries since the last call, each once."""
+        arrived = [(queue.topic, queue.queue_id) for queue in self._arrived]
+        self._arrived = []
+        self._round += 1
+        return arrived
 
     def run(self, buffer: memoryview, start: int, end: int, base: int, crc: bool) -> Scanner:
         """Dispatch the records of `buffer[start:end]`, whose first byte has the physical offset `base`.
@@ -141,9 +147,9 @@ class Dispatcher:
                     done = queue.put(scanner.physical_offset, scanner.size, tags_code, scanner.queue_offset)
                 if done > _DONE:
                     self.disagreements += 1
-                elif done == _DONE and not queue.fresh:
-                    queue.fresh = True
-                    self._fresh.append(queue)
+                elif done == _DONE and queue.arrival != self._round:
+                    queue.arrival = self._round
+                    self._arrived.append(queue)
             if kind != _ROLLBACK and self._index is not None:
                 self._put_keys(scanner, topic)
             self.stored_ms = scanner.stored_ms

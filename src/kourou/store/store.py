@@ -25,7 +25,6 @@ from kourou.store.appending import Appended, Appender
 from kourou.store.backoff import Backoff
 from kourou.store.checkpoint import Checkpoint
 from kourou.store.commit_log import CommitLog, NewMessage
-from kourou.store.consume_queue import ConsumeQueue
 from kourou.store.disk import Disk, Lock, RealDisk
 from kourou.store.dispatch import Dispatcher
 from kourou.store.durability import Durability, Token
@@ -219,7 +218,7 @@ class Store:
         self.master_flushed = checkpoint.master_flushed
         self._last_at_start = max(self._dispatcher.last_record, 0)
         self.dispatched = self._dirty_since = self.reader.written_from = self.log.end
-        self._dispatcher.take_fresh()  # nobody has seen these queues in another state
+        self._dispatcher.take_arrived()  # no consumer has seen these queues in another state
         self.queues.lazy = True
         self._index_repair.start()
         log.info("%s", self.report)
@@ -316,21 +315,27 @@ class Store:
             found = scanner.step()  # over the filler, if that is what it stands at
             self.dispatched = base + scanner.at
             if scanner.at < stop:
-                if found == Found.CUT and limit < commit_log.end:
-                    return  # a watermark may be anywhere in a record
+                if found == Found.CUT and (limit < commit_log.end or limit == commit_log.copied_to):
+                    return  # watermarks, and copies of a master's log, may end anywhere in a record
                 raise StoreError(
                     f"{commit_log.segments.path(base)} at {scanner.at}: {scanner.reason}; the log ends at {limit}"
                 )
 
-    def arrived(self) -> list[ConsumeQueue]:
-        """Queues that `dispatch` gave new entries since this was last asked, each once: who polls them may look again.
+    @property
+    def has_arrived(self) -> bool:
+        """Has `take_arrived` something to return?"""
+        return self._dispatcher.has_arrived
 
-        They go from `start` to `end` by now. Also ask after `finished` and `flush`, which may dispatch.
+    def take_arrived(self) -> list[tuple[str, int]]:
+        """Topics and ids of the queues that got new entries since the last call, each once: pulls that wait for
+        messages of these queues can be served now.
+
+        `dispatch` is not alone in making messages visible: `flush`, `truncate` and removals of topics do it as well.
         """
-        return self._dispatcher.take_fresh()
+        return self._dispatcher.take_arrived()
 
     def take_repaired(self) -> list[tuple[str, int]]:
-        """Queues whose damaged entries were made again since this was last asked: who polls them may look again."""
+        """Topics and ids of the queues whose damaged entries were repaired since the last call, each once."""
         return self._repairs.take_repaired()
 
     # ── Safety ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -148,6 +148,25 @@ def test_under_sync_flush_a_message_wakes_when_it_is_safe() -> None:
     assert sent in producer.answers and bodies(consumer.answers[number]) == [b"second"]
 
 
+def test_bytes_of_a_masters_log_wake_as_a_message_does(
+    world: SimulatedBroker, producer: SimulatedClient, consumer: SimulatedClient
+) -> None:
+    """What is visible counts, not how it came into the log."""
+    master = SimulatedBroker()
+    client = master.connect()
+    ok(client, send(b"first"))
+    begin = master.store.log.end
+    ok(client, send(b"second"))
+    data = master.store.log.read(begin, master.store.log.end - begin)
+    number = hold(consumer, pull(offset=1, wait_ms=15_000))
+    world.store.log.append_raw(data[:50])
+    world.pass_time(100)
+    assert number not in consumer.answers, "a part of a record is no message"
+    world.store.log.append_raw(data[50:])
+    world.pass_time(100)
+    assert bodies(consumer.answers[number]) == [b"second"]
+
+
 def test_a_topic_that_is_removed_while_a_pull_waits(
     world: SimulatedBroker, producer: SimulatedClient, consumer: SimulatedClient
 ) -> None:

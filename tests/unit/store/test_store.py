@@ -532,22 +532,43 @@ def test_a_disk_of_its_own_for_the_log() -> None:
 def test_queues_with_new_entries_are_named_once() -> None:
     small = Small()
     small.send(message(b"one"), message(b"two"), message(b"three", "others", 7))
-    assert [(queue.topic, queue.queue_id, queue.end) for queue in small.store.arrived()] == [
-        ("orders", 0, 2),
-        ("others", 7, 1),
-    ]
-    assert small.store.arrived() == []
+    assert small.store.has_arrived
+    assert small.store.take_arrived() == [("orders", 0), ("others", 7)]
+    assert small.store.take_arrived() == []
     small.append(message(b"four"))
-    assert small.store.arrived() == [], "nobody can see it yet"
+    assert small.store.take_arrived() == [], "nobody can see it yet"
     small.store.dispatch()
-    assert [queue.topic for queue in small.store.arrived()] == ["orders"]
+    assert small.store.take_arrived() == [("orders", 0)]
+
+
+def test_removed_queues_have_not_arrived() -> None:
+    small = Small()
+    small.send(message(b"one"), message(b"two", "others"))
+    small.store.remove_topic("orders")
+    assert small.store.take_arrived() == [("others", 0)]
+
+
+def test_records_of_another_log_arrive_when_they_are_whole() -> None:
+    """A replica appends pieces of its master's log that end anywhere, over several segments."""
+    master, replica = Small(), Small()
+    master.fill(40)
+    log = master.store.log
+    data = b"".join(bytes(log.segments.slice(start, min(SEGMENT, log.end - start))) for start in log.segments.starts)
+    seen = 0
+    for at in range(0, len(data), 1_000):
+        replica.store.log.append_raw(memoryview(data[at : at + 1_000]))
+        replica.store.dispatch()
+        arrived, bodies = replica.store.take_arrived(), replica.bodies()
+        assert arrived == ([("orders", 0)] if len(bodies) > seen else [])
+        seen = len(bodies)
+    assert replica.bodies() == master.bodies()
 
 
 def test_nothing_arrives_by_a_start() -> None:
     small = Small()
     small.fill(3)
     small.store.abandon()
-    assert small.again(small.disk.kill()).store.arrived() == []
+    assert small.again(small.disk.kill()).store.take_arrived() == []
 
 
 def test_how_far_the_log_is_safe_and_visible() -> None:
