@@ -40,6 +40,13 @@ def test_only_true_delivers() -> None:
         assert compile_expression(expression).matches(properties) is expected, expression
 
 
+def test_two_nots_are_no_literal() -> None:
+    """Found by random expressions: NOT NOT NULL was taken for NULL, which can't be compared."""
+    assert result("NOT NOT NULL = a", {"a": "5"}) == (None, None)
+    assert result("NOT NOT NOT TRUE = FALSE", {}) == (True, None)
+    assert result("NOT NOT TRUE = 1", {}) == (False, None)
+
+
 @pytest.mark.parametrize(
     ("expression", "reason"),
     [

@@ -198,9 +198,11 @@ def negative(node: Node) -> Operand:
 
 
 def negation(node: Node) -> Condition:
-    """NOT."""
+    """NOT. Two of them go, except before a literal: `NOT NOT NULL` can be compared, NULL can't."""
     inner = condition(node)
-    return inner.condition if isinstance(inner, Not) else Not(inner, inner.depth + 1, inner.steps + 1)
+    if isinstance(inner, Not) and not isinstance(inner.condition, Constant):
+        return inner.condition
+    return Not(inner, inner.depth + 1, inner.steps + 1)
 
 
 def all_of(nodes: list[Node]) -> Node:
