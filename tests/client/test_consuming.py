@@ -72,9 +72,7 @@ async def test_tags_with_the_same_hash_are_told_apart(mq: Client, name: str, col
     await until_caught_up(mq, f"{name}-collect", name)
 
 
-async def test_sql(mq: Client, world: World, name: str, collect: Collect) -> None:
-    if world.kind == "kourou":
-        pytest.skip("SQL filters are Apache's alone so far")
+async def test_sql(mq: Client, name: str, collect: Collect) -> None:
     for amount in (5, 10, 15):
         await mq.send(name, b"%d" % amount, properties={"amount": str(amount)})
     got = await collect(name, 2, sql="amount >= 10")

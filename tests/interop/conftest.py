@@ -134,7 +134,7 @@ def start_client(tmp_path: Path) -> Iterator[StartClient]:
 StartDriver = Callable[[Kind], Driver]
 StartRun = Callable[..., KourouRun | ApacheStage]
 
-SETTINGS = (f"messageDelayLevel={DELAYS}",)
+SETTINGS = (f"messageDelayLevel={DELAYS}", "enablePropertyFilter=true")
 
 
 @pytest.fixture(scope="session")

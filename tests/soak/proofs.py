@@ -121,6 +121,15 @@ def _fuzz(seed: int) -> Counter[str]:
 FRAMES = 100_000
 
 
+def _sql92(seed: int) -> Counter[str]:
+    from tests.property import sql92_random
+
+    return Counter({"expressions": EXPRESSIONS, "that compile": sql92_random.run(EXPRESSIONS, seed)})
+
+
+EXPRESSIONS = 5_000
+
+
 def _bystander(seed: int) -> Counter[str]:
     from tests.hostile.bystander import ATTACKS, MEMORY_MAX, P99_MAX, run
     from tests.hostile.target import MIB
@@ -298,6 +307,15 @@ def _hostile() -> Iterable[Proof]:
 
 
 def _suites() -> Iterable[Proof]:
+    yield Proof(
+        "sql-expressions",
+        "random SQL92 expressions: the broker's evaluator equals an obvious one, and takes no more steps than it says",
+        _sql92,
+        "tests/property/test_sql92_properties.py",
+        f"python -m tests.property.sql92_random {EXPRESSIONS} {{seed}}",
+        worth=50,
+        takes_s=10,
+    )
     yield Proof(
         "lane",
         "the compiled lane and the general path answer and store the same bytes",

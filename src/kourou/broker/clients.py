@@ -8,6 +8,7 @@ Java: ConsumerManager, ConsumerGroupInfo, ProducerManager, DefaultConsumerIdsCha
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kourou.broker.events import Outbox, Peer, Tell
@@ -81,6 +82,8 @@ class Clients:
         self._fingerprints: dict[str, int] = {}  # of a group's last heartbeat
         self._to_notify: set[str] = set()  # groups that have changed and are told later
         self._notify_ms = 0
+        self.on_group_left: Callable[[str], None] = lambda _group: None
+        """Is told of a consumer group whose last member has left."""
 
     # ── Consumers ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -183,6 +186,7 @@ class Clients:
         if not group.clients:
             del self.consumers[name]
             self._fingerprints.pop(name, None)
+            self.on_group_left(name)
         elif notify:
             self._notify(group)
 

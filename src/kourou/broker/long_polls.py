@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from kourou.broker.events import Peer
+from kourou.broker.filtering import MessageFilter
 from kourou.protocol.command import Command
 from kourou.protocol.headers import PullMessage
 
@@ -34,7 +35,7 @@ class Held:
     peer: Peer
     command: Command
     header: PullMessage
-    wants: frozenset[int] | None  # hashes of tags; None: all messages
+    wants: MessageFilter
     deadline_ms: int
     seen_to: int  # offsets before it were looked at
     done: bool = False

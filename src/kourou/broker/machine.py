@@ -28,6 +28,7 @@ import msgspec
 
 from kourou.broker.admin.table import admin_requests
 from kourou.broker.clients import Clients
+from kourou.broker.consumer_filters import FILTERS_INTERVAL_MS, ConsumerFilters
 from kourou.broker.delays import DELAY_OFFSETS, Delays
 from kourou.broker.events import (
     Announced,
@@ -53,6 +54,7 @@ from kourou.broker.events import (
     Tick,
     Turn,
 )
+from kourou.broker.filtering import Filtering
 from kourou.broker.groups import Groups
 from kourou.broker.lane import ANSWERS_MAX, make_lane
 from kourou.broker.members import Members
@@ -101,6 +103,7 @@ CAUSES_MAX = 100
 
 TOPICS, GROUPS, OFFSETS, DELAYS, REMOVED = "topics", "groups", "offsets", "delays", "removed topics"
 TRANSACTIONS = "counts of transactions"
+FILTERS = "filters of consumers"
 
 _MUST_FINISH = frozenset(
     (
@@ -173,6 +176,12 @@ class Broker:
         self.stats = Stats(self.topics.is_system, now_ms, lambda steady_ms: local_day(store.clock.at(steady_ms)))
         self.locks = QueueLocks(settings.lock_time_ms)
         self.clients = Clients(settings, self.outbox, self.turns)
+        filters_file = store.metadata(metadata.FILTERS)
+        self.filters = ConsumerFilters(settings, filters_file.load(), lambda: keep.touch(FILTERS), store.clock, now_ms)
+        keep.add(FILTERS, filters_file, self.filters.wrapper, FILTERS_INTERVAL_MS)
+        self.clients.on_group_left = lambda group: self.filters.unregister(group, self._now_ms)
+        store.queues.extensions.bit_map_of = self.filters.bit_map_of
+        filtering = Filtering(settings, self.filters)
         delay_levels = DelayLevels(delay_table(store_settings.delay_levels))
         self.placement = Placement((HalfMessages(settings).place, delay_levels.place, refuse_timers))
         self.writer = MessageWriter(store, store_settings, self.outbox, settings, self.placement)
@@ -208,11 +217,23 @@ class Broker:
             self.groups,
             self.clients,
             self.offsets,
+            filtering,
             self.stats,
             self.outbox,
         )
         read = RequestBodies(settings)
-        self.members = Members(settings, store, self.topics, self.groups, self.clients, self.offsets, self.locks, read)
+        self.members = Members(
+            settings,
+            store,
+            self.topics,
+            self.groups,
+            self.clients,
+            self.offsets,
+            self.locks,
+            self.filters,
+            filtering,
+            read,
+        )
         self.queries = Queries(settings, store, self.outbox)
         self.registration = Registration(settings, self.topics, self.outbox, self.turns)
         self.slow_readers = SlowReaders(settings, store, self.groups, self.clients, self.offsets, now_ms)
@@ -256,6 +277,7 @@ class Broker:
             lambda now_ms: self.turns.start(self.stats, self.stats.step(now_ms)),
             self.clients.step,
             self.slow_readers.step,
+            self.filters.clean,
             self._tell_late_senders,
             self.persistence.give_up_waiting,
             self._forget_silent_clients,

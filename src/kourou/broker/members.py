@@ -6,9 +6,11 @@ Java: ClientManageProcessor, ConsumerManageProcessor, the lock requests of Admin
 from collections.abc import Iterator
 from typing import Final
 
-from kourou.broker import missing, names, subscriptions
+from kourou.broker import names
 from kourou.broker.clients import Client, Clients
+from kourou.broker.consumer_filters import ConsumerFilters
 from kourou.broker.events import Asked, Refused
+from kourou.broker.filtering import Filtering
 from kourou.broker.groups import Groups
 from kourou.broker.heartbeat_limits import HeartbeatLimits
 from kourou.broker.offsets import Offsets
@@ -25,6 +27,9 @@ from kourou.turns import Slices, at_once
 
 SMALL: Final = 16 * 1024
 """Bytes of a body that is served at once, in the order of its connection's requests: two milliseconds at most."""
+
+SMALL_WITH_FILTERS: Final = 2 * 1024
+"""The same for a heartbeat with expressions, which have to be compiled."""
 
 QUEUES_IN_SLICE: Final = 200
 """Queues that are locked before others have their turn."""
@@ -44,6 +49,8 @@ class Members:
         clients: Clients,
         offsets: Offsets,
         locks: QueueLocks,
+        filters: ConsumerFilters,
+        filtering: Filtering,
         bodies: RequestBodies,
     ) -> None:
         self._settings = settings
@@ -53,6 +60,8 @@ class Members:
         self._clients = clients
         self._offsets = offsets
         self._locks = locks
+        self._filters = filters
+        self._filtering = filtering
         self._bodies = bodies
         self._limits = HeartbeatLimits(clients)
 
@@ -61,7 +70,8 @@ class Members:
     def heartbeat(self, asked: Asked) -> Command | Slices[Command]:
         """HEART_BEAT: a client is there, for these groups. With a fingerprint it is of the second kind."""
         slices = self._heartbeat(asked)
-        return at_once(slices) if len(asked.command.body) <= SMALL else slices
+        body = asked.command.body
+        return at_once(slices) if len(body) <= (SMALL if b"SQL92" not in body else SMALL_WITH_FILTERS) else slices
 
     def _heartbeat(self, asked: Asked) -> Slices[Command]:
         yield 0
@@ -91,13 +101,17 @@ class Members:
                 sys_flag=_UNIT_SUB if data.unit_mode else 0,
             )
             client = Client(asked.peer, client_id, command.language, command.version, now_ms)
+            with_subscriptions = not (is_second_kind and beat.without_sub)
             self._clients.register_consumer(
                 data,
                 client,
                 now_ms,
                 notify=group.notify_consumer_ids_changed_enable,
-                with_subscriptions=not (is_second_kind and beat.without_sub),
+                with_subscriptions=with_subscriptions,
             )
+            if with_subscriptions:
+                for _ in self._filters.register(data.group_name, data.subscription_data_set, now_ms):
+                    yield len(command.body)
             yield len(command.body)
         for producer in beat.producer_data_set:
             if producer.group_name:
@@ -121,12 +135,8 @@ class Members:
     def check_config(self, asked: Asked) -> Command:
         """CHECK_CLIENT_CONFIG: does a filter compile here?"""
         subscription = self._bodies.read(bodies.CheckClientRequestBody, asked.command.body).subscription_data
-        if subscription is not None and not subscriptions.is_by_tag(subscription.expression_type):
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR,
-                f"The broker does not support consumer to filter message by {subscription.expression_type}: "
-                + missing.refusal(missing.SQL_FILTERS),
-            )
+        if subscription is not None:
+            self._filtering.check_config(subscription)
         return asked.command.answer()
 
     def list_consumers(self, asked: Asked) -> Command:

@@ -8,11 +8,9 @@ from collections.abc import Mapping
 from typing import Final
 
 TIMERS: Final = "timerWheelEnable"
-SQL_FILTERS: Final = "enablePropertyFilter"
 
 _FEATURES: Final = {
     TIMERS: ("true", "timers, for delays other than the delay levels,"),
-    SQL_FILTERS: ("true", "SQL filters"),
     "recallMessageEnable": ("true", "recalling messages"),
     "enableLmq": ("true", "light message queues"),
     "enableMultiDispatch": ("true", "one message in several queues"),

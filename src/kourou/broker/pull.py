@@ -6,9 +6,10 @@ pull carries is committed when it first comes, not when it is tried again.
 Java: PullMessageProcessor, DefaultPullMessageResultHandler.
 """
 
-from kourou.broker import missing, subscriptions
+from kourou.broker import subscriptions
 from kourou.broker.clients import Clients
 from kourou.broker.events import Asked, Outbox, Peer, Refused, ReplyParts
+from kourou.broker.filtering import Filtering, MessageFilter
 from kourou.broker.groups import Groups
 from kourou.broker.long_polls import Held, LongPolls
 from kourou.broker.offsets import Offsets
@@ -62,6 +63,7 @@ class Pull:
         groups: Groups,
         clients: Clients,
         offsets: Offsets,
+        filtering: Filtering,
         stats: Stats,
         outbox: Outbox,
     ) -> None:
@@ -71,6 +73,7 @@ class Pull:
         self._groups = groups
         self._clients = clients
         self._offsets = offsets
+        self._filtering = filtering
         self._stats = stats
         self._outbox = outbox
         self.polls = LongPolls(self._again)
@@ -81,7 +84,12 @@ class Pull:
         header = headers.PullMessage.decode(command.ext)
         group, topic = self._check(header, asked)
         subscription = self._subscription(header, group)
-        wants = self._wants(subscription)
+        wants = self._filtering.of_pull(
+            subscription,
+            header.consumer_group,
+            header.sub_version,
+            is_inline=bool(header.sys_flag & _SUBSCRIPTION),
+        )
         if self._settings.reject_pull_consumers:
             self._check_member(header, asked.peer)
         offset = self._offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
@@ -159,15 +167,6 @@ class Pull:
             raise Refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
         return subscription
 
-    def _wants(self, subscription: SubscriptionData) -> frozenset[int] | None:
-        if not subscriptions.is_by_tag(subscription.expression_type):
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR,
-                f"The broker does not support consumer to filter message by {subscription.expression_type}: "
-                + missing.refusal(missing.SQL_FILTERS),
-            )
-        return subscriptions.codes(subscription)
-
     def _check_member(self, header: headers.PullMessage, peer: Peer) -> None:
         members = self._clients.group(header.consumer_group)
         if members is None or (members.consume_type == "CONSUME_ACTIVELY" and peer not in members.clients):
@@ -178,13 +177,16 @@ class Pull:
 
     # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _read(self, header: headers.PullMessage, offset: int, wants: frozenset[int] | None) -> GetResult:
+    def _read(self, header: headers.PullMessage, offset: int, wants: MessageFilter) -> GetResult:
         result = self._store.reader.get(
             header.topic,
             header.queue_id,
             offset,
             header.max_msg_nums,
-            accepts=None if wants is None else wants.__contains__,
+            accepts=wants.accepts,
+            accepts_unit=wants.accepts_unit,
+            accepts_record=wants.accepts_record,
+            scan_max=wants.scan_max,
             max_size=header.max_msg_bytes if header.max_msg_bytes and header.max_msg_bytes > 0 else None,
             is_bulk=bool(header.sys_flag & _BULK),
         )
@@ -243,7 +245,7 @@ class Pull:
     def _may_hold(self) -> bool:
         return self.polls.waiting < self._settings.held_pulls_max
 
-    def _hold(self, header: headers.PullMessage, asked: Asked, wants: frozenset[int] | None) -> None:
+    def _hold(self, header: headers.PullMessage, asked: Asked, wants: MessageFilter) -> None:
         wait_ms = header.suspend_timeout_millis if self._settings.long_polling else self._settings.short_polling_ms
         deadline_ms = asked.now_ms + max(wait_ms, 0)
         self.polls.hold(Held(asked.peer, asked.command, header, wants, deadline_ms, header.queue_offset))
@@ -255,6 +257,7 @@ class Pull:
         if reset_to is not None and self._settings.server_side_reset:
             result, code, remark = self._reset_to(header, reset_to), _MOVED, "OFFSET_RESET"
         else:
+            held.wants = self._filtering.renewed(held.wants)
             result = self._read(header, held.seen_to, held.wants)
             code, remark = _code(result, held.seen_to), result.status.name
         if not last and code in (_NOT_FOUND, _RETRY):

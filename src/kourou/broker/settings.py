@@ -89,6 +89,13 @@ class BrokerSettings:
     disable_slow_readers: bool = False  # disableConsumeIfConsumerReadSlowly
     slow_reader_bytes: int = 16 * 1024**3  # consumerFallbehindThreshold
     bulk_ratio: int = 25  # bulkReadRatio, ours: percent of the time that readers in bulk have, beside others
+    property_filter: bool = False  # enablePropertyFilter: by expressions over properties, not only by tag
+    filter_retries: bool = False  # filterSupportRetry: retry topics that are subscribed to by expression
+    filter_bit_map: bool = False  # enableCalcFilterBitMap: where the queues have extensions
+    filter_clean_ms: int = 86_400_000  # filterDataCleanTimeSpan
+    filter_memory_max: int = 64 * 1024 * 1024  # maxConsumerFilterMemory, ours: bytes that filters take, roughly
+    bloom_error_percent: int = 20  # maxErrorRateOfBloomFilter
+    bloom_expected: int = 32  # expectConsumerNumUseFilter
     memory_ratio: int = 40  # accessMessageInMemoryMaxRatio: percent of the memory that recent messages may take
 
     # Looking up.

@@ -84,6 +84,7 @@ def refused(code: int, remark: str | None = None) -> RefusedError:
 PERMANENT_REMARKS: Final = (
     "timer message is not enabled",  # delays to the millisecond, on a broker without timers
     "not in this broker",  # what our broker can't do yet
+    "does not support consumer to filter message by",  # SQL92, on a broker without enablePropertyFilter
     "request queueId[",  # request queueId[7] is illegal
     "AclException",  # access control 1.0: unknown account, wrong signature, no permission
     "AuthenticationException",

@@ -40,6 +40,7 @@ from msgspec import inspect
 
 from kourou.protocol import fastjson
 from kourou.protocol.bodies import (
+    ConsumerFilterWrapper,
     DataVersion,
     DelayOffsetSerializeWrapper,
     SubscriptionGroupWrapper,
@@ -95,9 +96,9 @@ TIMER_METRICS = Kind("timermetrics", "counts of waiting timers", TimerMetricsSer
 TRANSACTION_METRICS = Kind(
     "transactionMetrics", "counts of open transactions", TransactionMetricsSerializeWrapper, pretty=False
 )
+FILTERS = Kind("consumerFilter.json", "filters of consumers", ConsumerFilterWrapper)
 
 # Nobody here knows these closely yet: plain values.
-FILTERS: Kind[dict[str, Any]] = Kind("consumerFilter.json", "filters of consumers", dict)
 ORDERS: Kind[dict[str, Any]] = Kind("consumerOrderInfo.json", "states of ordered consumption", dict)
 REQUEST_MODES: Kind[dict[str, Any]] = Kind("messageRequestMode.json", "request modes of groups", dict)
 

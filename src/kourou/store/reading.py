@@ -39,6 +39,9 @@ TRUSTED_BYTES: Final = 64 * 1024**2
 
 KEY_HITS_MAX: Final = 64
 WALK_BYTES_MAX: Final = 64 * 1024
+COLD_RECORDS_MAX: Final = 64
+"""Records beyond `memory_window` that a filter refuses before a read gives up for now: each may cost a disk access."""
+
 """Bounds of what is looked at to find out whether a record begins at an offset that a client names."""
 
 LIGHT_TOPIC_PREFIX: Final = "%LMQ%"
@@ -140,12 +143,14 @@ class Reader:
         accepts: Callable[[int], bool] | None = None,
         accepts_unit: Callable[[Unit], bool] | None = None,
         accepts_record: Callable[[memoryview], bool] | None = None,
+        scan_max: int | None = None,
         max_size: int | None = None,
         is_bulk: bool = False,
     ) -> GetResult:
         """Up to `max_count` records from `offset` on whose tags code is accepted, and whose record is.
 
-        In bulk, only the sizes limit how many they are, not the counts.
+        In bulk, only the sizes limit how many they are, not the counts. `scan_max` limits how many entries are looked
+        at, accepted or not. If `accepts_record` reads records from disk, it reads no more than COLD_RECORDS_MAX.
 
         If the queue has an extension, `accepts_unit` is asked, too; where a unit is lost, nobody is, and it passes.
         """
@@ -159,8 +164,21 @@ class Reader:
         result = GetResult(GetStatus.NO_MATCHED_MESSAGE, offset, queue.start, queue.end)
         passes = self._entry_filter(queue, accepts, accepts_unit)
         limits = self.limits.in_bulk() if is_bulk else self.limits
-        self._collect(queue, result, limits, max_count, passes, accepts_record, max_size)
+        count = max(max_count, limits.scan_count)
+        entries = self._entries(queue, result, count if scan_max is None else min(count, scan_max))
+        if entries is not None:
+            self._collect(queue, result, entries, limits, max_count, passes, accepts_record, max_size)
         return result
+
+    def _entries(self, queue: ConsumeQueue, result: GetResult, count: int) -> memoryview | None:
+        try:
+            return queue.entries(result.next_offset, count)
+        except OSError as error:
+            log.error("queue %d of %s can't be read: %s", queue.queue_id, queue.topic, error)
+            result.status = GetStatus.OFFSET_FOUND_NULL
+            if error.errno == errno.ENOENT:  # otherwise it may be read later, and nothing is passed over
+                result.next_offset = self._queues.next_file(result.next_offset)
+            return None
 
     def _entry_filter(
         self,
@@ -193,6 +211,7 @@ class Reader:
         self,
         queue: ConsumeQueue,
         result: GetResult,
+        entries: memoryview,
         limits: ReadLimits,
         max_count: int,
         accepts: Callable[[int], bool] | None,
@@ -200,15 +219,8 @@ class Reader:
         max_size: int | None,
     ) -> None:
         log_start, log_end = self._log.start, self._log.end
-        try:
-            entries = queue.entries(result.next_offset, max(max_count, limits.scan_count))
-        except OSError as error:
-            log.error("queue %d of %s can't be read: %s", queue.queue_id, queue.topic, error)
-            result.status = GetStatus.OFFSET_FOUND_NULL
-            if error.errno == errno.ENOENT:  # otherwise it may be read later, and nothing is passed over
-                result.next_offset = self._queues.next_file(result.next_offset)
-            return
         trusted = self._trusted_from()
+        cold = 0
         for physical, size, tags_code in ENTRY.iter_unpack(entries):
             if result.records and self._is_full(result, limits, physical, size, max_count, max_size):
                 break
@@ -242,6 +254,9 @@ class Reader:
                 continue
             if accepts_record is not None and not accepts_record(record):
                 self._passed_over(result, GetStatus.NO_MATCHED_MESSAGE)
+                cold += result.behind > limits.memory_window
+                if cold >= COLD_RECORDS_MAX:
+                    break
                 continue
             result.records.append(record)
             result.size += size

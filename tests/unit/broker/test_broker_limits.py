@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.unit.broker.asking import GROUP, TOPIC, ok, request, send, send_header
+from tests.unit.broker.asking import GROUP, TOPIC, heartbeat as beat, ok, pull, request, send, send_header
 
 from kourou.broker.events import Turn
 from kourou.broker.properties import ACTED_ON, is_apaches
@@ -113,6 +113,7 @@ def test_a_refusal_names_its_property(name: str) -> None:
 SAID_ELSEWHERE = {
     "maxAutoCreatedTopics": "test_limits_on_new_names_count_what_is_there",
     "maxAutoCreatedGroups": "test_limits_on_new_names_count_what_is_there",
+    "maxConsumerFilterMemory": "test_filters_beyond_a_limit_are_not_registered",
     "maxLongRequests": "test_long_requests_beyond_a_limit_are_refused",
     "maxLongRequestMemory": "test_long_requests_beyond_a_limit_are_refused",
     "maxLongRequestTime": "test_a_request_that_takes_too_long_is_ended",
@@ -123,6 +124,20 @@ def test_every_limit_of_ours_has_its_refusal() -> None:
     ours = {key for key in ACTED_ON if key.startswith("max") and not is_apaches(key)}
     assert ours == REFUSALS.keys() | SAID_ELSEWHERE.keys()
     assert all(test in globals() for test in SAID_ELSEWHERE.values())
+
+
+def test_filters_beyond_a_limit_are_not_registered() -> None:
+    world = SimulatedBroker(settings=BrokerSettings(property_filter=True, filter_memory_max=4_000))
+    client = world.connect()
+    ok(client, create(TOPIC))
+    answers = []
+    for group in ("a", "b", "c"):
+        wanted = bodies.SubscriptionData(topic=TOPIC, sub_string="n > 1", expression_type="SQL92", sub_version=1)
+        ok(client, beat(f"client of {group}", group=group, subscriptions=[wanted]))
+        answers.append(client.ask(pull(group=group, sys_flag=0, sub_version=1)))
+    assert [answer.code for answer in answers[:2]] == [ResponseCode.PULL_NOT_FOUND] * 2
+    assert answers[2].code == ResponseCode.FILTER_DATA_NOT_EXIST
+    assert "the limit is 4000 (maxConsumerFilterMemory)" in (answers[2].remark or "")
 
 
 # ── What counts ─────────────────────────────────────────────────────────────────────────────────────────────────────

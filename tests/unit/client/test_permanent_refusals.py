@@ -13,7 +13,8 @@ SETTINGS = ClientSettings(request_timeout=30, connect_timeout=30, producer=Produ
 
 PERMANENT = [
     (ResponseCode.SYSTEM_ERROR, "accurate timer message is not enabled, timerWheelEnable is false"),
-    (ResponseCode.SYSTEM_ERROR, "SQL filters are not in this broker yet, whatever enablePropertyFilter says"),
+    (ResponseCode.SYSTEM_ERROR, "timers are not in this broker yet, whatever timerWheelEnable says"),
+    (ResponseCode.SYSTEM_ERROR, "The broker does not support consumer to filter message by SQL92"),
     (ResponseCode.SYSTEM_ERROR, "request queueId[7] is illegal, the topic has 4 queues"),
     (ResponseCode.SYSTEM_ERROR, "org.apache.rocketmq.acl.common.AclException: No accessKey is configured"),
     (ResponseCode.NO_PERMISSION, "the broker[127.0.0.1] sending transaction message is forbidden"),

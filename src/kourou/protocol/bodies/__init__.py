@@ -7,6 +7,7 @@ One struct per shape, under the name that Java gives it:
     routes.py       routes, clusters, registrations of brokers
     clients.py      heartbeats, connections, subscriptions, locks, assignments, acknowledgements
     groups.py       settings of consumer groups
+    filters.py      filters of consumers, in their file
     consumption.py  offsets and statistics of topics and consumers
     cluster.py      replication, users and access rules, light topics
 
@@ -21,6 +22,7 @@ from kourou.protocol.bodies.base import *  # noqa: F403
 from kourou.protocol.bodies.clients import *  # noqa: F403
 from kourou.protocol.bodies.cluster import *  # noqa: F403
 from kourou.protocol.bodies.consumption import *  # noqa: F403
+from kourou.protocol.bodies.filters import *  # noqa: F403
 from kourou.protocol.bodies.groups import *  # noqa: F403
 from kourou.protocol.bodies.routes import *  # noqa: F403
 from kourou.protocol.bodies.topics import *  # noqa: F403

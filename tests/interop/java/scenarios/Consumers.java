@@ -1,3 +1,4 @@
+import java.lang.reflect.Constructor;
 import java.lang.reflect.Method;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
@@ -6,6 +7,7 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
@@ -33,7 +35,8 @@ final class Consumers {
 
     /**
      * consume: a consumer that notes what it gets. fail=N makes the first N deliveries of each message fail, fail=-1
-     * all; reply=1 answers each message with the same body, in capitals.
+     * all; sql=… filters by an expression, of the type SQL92 or type=…; reply=1 answers each message with the same
+     * body, in capitals.
      */
     void consume(Words words) throws Exception {
         String name = words.text("name");
@@ -53,7 +56,11 @@ final class Consumers {
             consumer.setMaxReconsumeTimes(words.number("max", -1));
         }
         consumer.setSuspendCurrentQueueTimeMillis(words.number("suspend", 1000));
-        consumer.subscribe(words.text("topic"), words.text("tags", "*"));
+        if (words.has("sql")) {
+            consumer.subscribe(words.text("topic"), selector(words.text("type", "SQL92"), words.text("sql")));
+        } else {
+            consumer.subscribe(words.text("topic"), words.text("tags", "*"));
+        }
         Inbox inbox = new Inbox();
         Failing failing = new Failing(words.number("fail", 0));
         if (words.has("order")) {
@@ -84,6 +91,13 @@ final class Consumers {
             case "last" -> ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET;
             default -> ConsumeFromWhere.CONSUME_FROM_TIMESTAMP;
         };
+    }
+
+    /** A selector of any type: the public methods make those of the known ones alone. */
+    private static MessageSelector selector(String type, String expression) throws Exception {
+        Constructor<MessageSelector> maker = MessageSelector.class.getDeclaredConstructor(String.class, String.class);
+        maker.setAccessible(true);
+        return maker.newInstance(type, expression);
     }
 
     /** The model's class is not in the same package in all versions. */
