@@ -114,7 +114,7 @@ def test_a_heartbeat_with_an_expression_that_does_not_compile(scene: Scene, topi
         consumer = {
             "groupName": group,
             "consumeType": "CONSUME_PASSIVELY",
-            "messageModel": "CLUSTERING",
+            "messageModel": "BROADCASTING",  # no member is told of changes, and only answers come
             "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
             "subscriptionDataSet": [wanted],
             "unitMode": False,
