@@ -39,7 +39,7 @@ from kourou.protocol.bodies import DataVersion, DelayOffsetSerializeWrapper
 from kourou.protocol.codes import ResponseCode
 from kourou.protocol.errors import BodyError
 from kourou.protocol.properties import Property, number
-from kourou.protocol.record import RECORD_CRC_SIZE, Found, Scanner, StoredMessage, decode_record
+from kourou.protocol.record import RECORD_CRC_SIZE, StoredMessage, decode_record
 from kourou.store.commit_log import NewMessage
 from kourou.store.errors import StoreError
 from kourou.store.metadata import Kind
@@ -173,16 +173,9 @@ class Delays:
             log.info("%d delayed messages were delivered before the end, and are not delivered again", found)
 
     def _copies(self, begin: int) -> Iterator[StoredMessage]:
-        commit_log = self._store.log
-        size, at = commit_log.segments.file_size, max(begin, commit_log.start)
-        while at < commit_log.end:
-            base = at - at % size
-            buffer = commit_log.segments.file(at).buffer
-            scanner = Scanner(buffer, at - base, min(commit_log.end - base, size), base=base)
-            while scanner.step() == Found.RECORD:
-                if scanner.prepared_offset < 0:
-                    yield scanner.message()
-            at = base + size
+        for record in self._store.log.records(begin):
+            if record.prepared_offset < 0:
+                yield record.message()
 
     def offsets(self) -> dict[int, int]:
         """How far each level is, by what is safe."""

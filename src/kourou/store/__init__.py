@@ -13,6 +13,7 @@
     backoff.py        when work that failed is tried again, and what the log says about it
     wall_clock.py     the time of day, for what is stored and shown
     recovery.py       what is true after a stop or a crash
+    records.py        where the records of a log begin
     queue_repair.py   damaged queue entries are made again from the log, while the store is open
     index_repair.py   the same for the index; log_walk.py reads the log for both
     truncation.py     back to an earlier end, for replicas

@@ -17,6 +17,7 @@ Java: CommitLog, MappedFileQueue.
 import errno
 import logging
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +27,7 @@ from kourou.protocol.record import (
     MAGIC_V2,
     RECORD_CRC_SIZE,
     RECORD_SIZE_MIN,
+    Scanner,
     crc_property,
     encode_filler,
 )
@@ -34,6 +36,7 @@ from kourou.store.backoff import Backoff
 from kourou.store.disk import Disk, File
 from kourou.store.errors import BadStoreError, DiskFailedError, DiskFullError, IllegalMessageError
 from kourou.store.jobs import MendLog, PrepareSegment
+from kourou.store.records import walk
 from kourou.store.segments import Segments
 
 log = logging.getLogger(__name__)
@@ -286,6 +289,13 @@ class CommitLog:
         if offset + size > self.end or size < 0:
             raise KeyError(f"the log has no {size} bytes at {offset}: it ends at {self.end}")
         return self.segments.slice(offset, size)
+
+    def records(self, start: int) -> Iterator[Scanner]:
+        """A scanner at each record from `start`, where one begins, to the end of the log. Raises OSError.
+
+        Damage is passed over, with the rest of its segment.
+        """
+        return walk(self.segments, max(start, self.start), self.end)
 
     # ── Jobs of a worker ──────────────────────────────────────────────────────────────────────────────────────────
 

@@ -16,6 +16,7 @@ from kourou.protocol.codes import TRANSACTION_MASK, SysFlag
 from kourou.protocol.record import Found, Scanner
 from kourou.store.consume_queue import ConsumeQueue, Put
 from kourou.store.index import TAGS_KEY, Index
+from kourou.store.records import scan
 from kourou.store.removed import RemovedTopics
 from kourou.store.torn import is_torn
 
@@ -176,7 +177,7 @@ class Dispatcher:
     def _scanner_over(self, buffer: memoryview, start: int, end: int, base: int, crc: bool) -> Scanner:
         """The scanner of the run before goes on where it can: making one costs as much as dispatching a record."""
         if crc or self._scanner is None or buffer is not self._buffer:
-            self._scanner = Scanner(buffer, start, end, crc=crc, base=base)
+            self._scanner = scan(buffer, base, start, end, crc=crc)
             self._buffer = None if crc else buffer
         else:
             self._scanner.move(start, end)

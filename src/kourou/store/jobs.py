@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from kourou.protocol.record import Found, Scanner
+from kourou.protocol.record import Found
 from kourou.store.disk import Disk, File
+from kourou.store.records import goes_on_at, scan
 from kourou.store.segments import Segments
 from kourou.store.torn import is_torn
 
@@ -164,13 +165,13 @@ class MendLog(_Once):
         while at < self.end and at - at % size in self.files:
             base = at - at % size
             buffer = self.files[base].buffer
-            scanner = Scanner(buffer, at - base, min(self.end - base, size), crc=True, base=base)
+            scanner = scan(buffer, base, at - base, min(self.end - base, size), crc=True)
             while (found := scanner.step()) == Found.RECORD and not is_torn(buffer, scanner, sealed=self.sealed):
                 pass
-            at = base + scanner.at
-            if found != Found.FILLER:
-                break
-            at = base + size
+            following = goes_on_at(scanner, found, base, size)
+            if following is None:
+                return min(base + scanner.at, self.end)
+            at = following
         return min(at, self.end)
 
     def _zero_from(self, offset: int) -> None:

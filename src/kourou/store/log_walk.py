@@ -11,6 +11,7 @@ from typing import Final
 
 from kourou.protocol.record import Found, Scanner
 from kourou.store.disk import Disk
+from kourou.store.records import OFFSET_END, find_record, scan
 from kourou.store.segments import segment_name
 
 CHUNK: Final = 256 * 1024
@@ -18,9 +19,6 @@ CHUNK: Final = 256 * 1024
 
 RECORD_MAX: Final = 64 * 1024 * 1024
 """A record that claims to be longer is damaged."""
-
-_MAGICS: Final = (b"\xda\xa3\x20\xa7", b"\xda\xa3\x20\xab")
-_POSITION_END: Final = 36  # where in a record its physical offset ends
 
 
 @dataclass(slots=True)
@@ -43,7 +41,7 @@ class LogWalk:
             data = self._read(self.at, size)
             budget -= max(len(data), 1)
             start, size = self.at, CHUNK
-            scanner = Scanner(data, crc=True, base=start)
+            scanner = scan(data, start, crc=True)
             found = scanner.step()
             while found == Found.RECORD:
                 yield scanner
@@ -66,7 +64,7 @@ class LogWalk:
             data = self._read(offset, size)
         except FileNotFoundError:
             return None
-        scanner = Scanner(data, crc=True, base=offset)
+        scanner = scan(data, offset, crc=True)
         return scanner if scanner.step() == Found.RECORD and scanner.size == size else None
 
     def _next_file(self, offset: int) -> int:
@@ -81,27 +79,11 @@ class LogWalk:
         """Go on where something says that it is a record there, or with the next file."""
         start, following = self.at + 1, min(self._next_file(self.at), self.end)
         while start < following and budget > 0:
-            data = self._read(start, CHUNK + _POSITION_END)
+            data = self._read(start, CHUNK + OFFSET_END)
             budget -= max(len(data), 1)
-            found = self._claim(data, start)
+            found = find_record(data, 0, start)
             if found is not None:
-                self.at = found
+                self.at = start + found
                 return
             start += CHUNK
         self.at = min(start, following)
-
-    @staticmethod
-    def _claim(data: bytes, start: int) -> int | None:
-        places = sorted(place for magic in _MAGICS for place in _places(data, magic))
-        for place in places:
-            at = place - 4
-            if at >= 0 and int.from_bytes(data[at + 28 : at + _POSITION_END]) == start + at:
-                return start + at
-        return None
-
-
-def _places(data: bytes, magic: bytes) -> Iterator[int]:
-    at = data.find(magic)
-    while at >= 0:
-        yield at
-        at = data.find(magic, at + 1)

@@ -19,12 +19,13 @@ from typing import Final
 import msgspec
 
 from kourou.protocol.hashes import index_hash
-from kourou.protocol.record import MAGIC_V1, Found, Scanner
+from kourou.protocol.record import Found, Scanner
 from kourou.store import entry_layout
 from kourou.store.checkpoint import Checkpoint
 from kourou.store.consume_queue import BLANK_SIZE, ENTRY_SIZE
 from kourou.store.disk import Lock, RealDisk
 from kourou.store.index import HEADER_SIZE, SLOT_SIZE
+from kourou.store.records import find_record, goes_on_at, scan
 from kourou.store.segments import NAME_DIGITS, segment_name
 from kourou.store.store import Paths
 
@@ -33,10 +34,6 @@ ENTRIES_PER_SLOT: Final = 4
 BLOCK_ENTRIES: Final = 204  # of a queue: nearly a page
 SCANNED_ENTRIES: Final = 3276  # nearly 64 KiB
 
-_MAGIC_START: Final = (MAGIC_V1 & 0xFFFFFFFF).to_bytes(4)[:3]
-_STEP: Final = 1024 * 1024
-_POSITION_END: Final = 36  # where in a record its physical offset ends
-_ZEROS: Final = bytes(_STEP + _POSITION_END)
 _NOTHING: Final = memoryview(b"")
 
 
@@ -112,21 +109,13 @@ class LogFiles(Folder):
             return None
         base = offset - offset % self.file_size
         view = self.view(base) if self.start <= offset < self.end else _NOTHING
-        return Scanner(view, offset - base, crc=crc, base=base) if offset - base < len(view) else None
+        return scan(view, base, offset - base, crc=crc) if offset - base < len(view) else None
 
     def next_record(self, offset: int) -> int | None:
         """The first place from this one on, in the same segment, where something says that it is a record there."""
         base = offset - offset % self.file_size
-        view = self.view(base)
-        for at in range(offset - base, len(view), _STEP):
-            piece = bytes(view[at : at + _STEP + _POSITION_END])
-            found = piece.find(_MAGIC_START) if piece != _ZEROS[: len(piece)] else -1
-            while 0 <= found < _STEP + 4:
-                place = at + found - 4
-                if place >= offset - base and int.from_bytes(view[place + 28 : place + _POSITION_END]) == base + place:
-                    return base + place
-                found = piece.find(_MAGIC_START, found + 1)
-        return None
+        found = find_record(self.view(base), offset - base, base)
+        return None if found is None else base + found
 
     def records(self, offset: int) -> Iterator[Scanner]:
         """Scanners that stand at each record from this place on. What is damaged is passed over."""
@@ -136,8 +125,10 @@ class LogFiles(Folder):
                 yield scanner
                 found = scanner.step()
             base = offset - offset % self.file_size
-            beyond = self.next_record(base + scanner.at + 1) if found != Found.FILLER else None
-            offset = base + self.file_size if beyond is None else beyond
+            following = goes_on_at(scanner, found, base, self.file_size)
+            if following is None:
+                following = self.next_record(base + scanner.at + 1)
+            offset = base + self.file_size if following is None else following
 
 
 class QueueFiles(Folder):

@@ -26,6 +26,7 @@ from kourou.store.consume_queue_ext import ADDRESS_MAX, Unit
 from kourou.store.errors import StoreError
 from kourou.store.index import TAGS_KEY, Index
 from kourou.store.queues import Queues
+from kourou.store.records import scan, scan_segment
 from kourou.store.settings import StoreSettings
 
 log = logging.getLogger(__name__)
@@ -308,7 +309,7 @@ class Reader:
         at = physical % file_size
         buffer = self._log.segments.file(physical).buffer
         if self._checker is None or buffer is not self._checked:
-            self._checker = Scanner(buffer, at, at, crc=True, base=physical - at)
+            self._checker = scan(buffer, physical - at, at, at, crc=True)
             self._checked = buffer
         if at + size > file_size:
             return False
@@ -378,23 +379,20 @@ class Reader:
         at = offset % self._log.segments.file_size
         if at > WALK_BYTES_MAX:
             return False
-        scanner = Scanner(self._log.segments.file(offset).buffer, base=offset - at)
+        scanner = scan_segment(self._log.segments, offset - at)
         while scanner.next_at < at and scanner.step() == Found.RECORD:
             pass
         return scanner.next_at == at
 
     def _scanner(self, offset: int) -> Scanner | None:
-        segments, visible_end = self._log.segments, self._visible_end()
+        visible_end = self._visible_end()
         if not self._log.start <= offset < visible_end:
             return None
-        base = offset - offset % segments.file_size
-        end = min(segments.file_size, visible_end - base)
         try:
-            buffer = segments.file(offset).buffer
+            return scan_segment(self._log.segments, offset, visible_end, crc=True)
         except OSError as error:
             log.error("the record at %d can't be read: %s", offset, error)
             return None
-        return Scanner(buffer, offset - base, end, crc=True, base=base)
 
     # ── By key and by time ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -430,7 +428,7 @@ class Reader:
             record = self._log.read(physical_offset, size)
         except (KeyError, OSError):
             return -1
-        scanner = Scanner(record)
+        scanner = scan(record, physical_offset)
         return scanner.stored_ms if scanner.step() == Found.RECORD else -1
 
     def stored_ms_of(self, topic: str, queue_id: int, offset: int) -> int:

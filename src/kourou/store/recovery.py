@@ -36,14 +36,12 @@ from kourou.store.disk import Disk
 from kourou.store.dispatch import Dispatcher
 from kourou.store.index import Index
 from kourou.store.queues import Queues
+from kourou.store.records import find_record, goes_on_at, scan, scan_segment
 from kourou.store.sparse import zero_tail
 
 log = logging.getLogger(__name__)
 
 ALWAYS: Final = 2**62  # a time that never comes
-
-_WINDOW = 4 * 1024 * 1024
-_MAGIC_END = 8
 
 
 class CleanStop(msgspec.Struct):
@@ -189,7 +187,7 @@ class Recovery:
         segments = self.log.segments
         if hint.last_record < 0 or not segments.holds(hint.last_record):
             return None
-        scanner = self._scanner(hint.last_record, segments.file_size)
+        scanner = scan_segment(segments, hint.last_record, crc=True)
         return scanner if scanner.step() == Found.RECORD else None
 
     def _go_on_after(self, hint: CleanStop) -> None:
@@ -246,7 +244,7 @@ class Recovery:
         queue.release()
         if size == BLANK_SIZE or not self.log.segments.holds(offset):
             return False
-        scanner = self._scanner(offset, self.log.segments.file_size, crc=False)
+        scanner = scan_segment(self.log.segments, offset)
         return (
             scanner.step() == Found.RECORD
             and (scanner.size, scanner.queue_offset) == (size, queue.end - 1)
@@ -292,7 +290,7 @@ class Recovery:
 
     def _first_stored_ms(self, start: int) -> int:
         """The store time of the first record of a segment; 0 if there is none."""
-        scanner = self._scanner(start, self.log.segments.file_size)
+        scanner = scan_segment(self.log.segments, start, crc=True)
         return scanner.stored_ms if scanner.step() == Found.RECORD else 0
 
     def _lower_checkpoint(self, begin: int, covered: int) -> None:
@@ -301,11 +299,6 @@ class Recovery:
         if lowered != self.checkpoint:
             lowered.write(self.disk, self.checkpoint_path)
             self.checkpoint = lowered
-
-    def _scanner(self, offset: int, limit: int, *, crc: bool = True) -> Scanner:
-        segments = self.log.segments
-        base = offset - offset % segments.file_size
-        return Scanner(segments.file(offset).buffer, offset - base, limit, crc=crc, base=base)
 
     # ── The walk ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -321,8 +314,9 @@ class Recovery:
             found = scanner.step() if not dispatcher.torn else Found.BAD
             self.report.scanned_bytes += scanner.at - (at - base)
             at = base + scanner.at
-            if found == Found.FILLER or (found == Found.END and scanner.at >= segments.file_size):
-                at = base + segments.file_size
+            following = goes_on_at(scanner, found, base, segments.file_size)
+            if following is not None:
+                at = following
                 continue
             beyond = self._safe_record_beyond(at)
             reason = "part of it is missing" if dispatcher.torn else scanner.reason
@@ -349,9 +343,9 @@ class Recovery:
         while segments.holds(start):
             base = start - start % segments.file_size
             buffer = segments.file(start).buffer
-            at = next_record(buffer, start - base, base)
+            at = find_record(buffer, start - base, base)
             if at is not None:
-                scanner = Scanner(buffer, at, crc=True, base=base)
+                scanner = scan(buffer, base, at, crc=True)
                 if scanner.step() == Found.RECORD and (base + at < safe or 0 < scanner.stored_ms < limit_ms):
                     return base + at
                 start = base + at + 1
@@ -381,26 +375,6 @@ class Recovery:
             if doubtful >= 0 and at < stop:
                 file.rewrite(at, stop - at)
             file.sync()
-
-
-def next_record(buffer: memoryview, start: int, base: int) -> int | None:
-    """Where after `start` something looks like a record that knows where it stands."""
-    while start < len(buffer):
-        window = bytes(buffer[start : start + _WINDOW + _MAGIC_END])
-        found = _magic_in(window, 0)
-        while found >= 0:
-            at = start + found - 4
-            if found >= 4 and int.from_bytes(buffer[at + 28 : at + 36]) == base + at:
-                return at
-            found = _magic_in(window, found + 1)
-        start += _WINDOW
-    return None
-
-
-def _magic_in(data: bytes, start: int) -> int:
-    """Where the magic of a record is; it stands four bytes behind the record's start. -1: nowhere."""
-    places = (data.find(magic, start) for magic in (b"\xda\xa3\x20\xa7", b"\xda\xa3\x20\xab"))
-    return min((place for place in places if place >= 0), default=-1)
 
 
 def read_clean_stop(disk: Disk, path: Path) -> CleanStop | None:

@@ -20,7 +20,7 @@ from typing import TypeVar, assert_never
 
 import msgspec
 
-from kourou.protocol.record import RECORD_CRC_SIZE, Found, Scanner
+from kourou.protocol.record import RECORD_CRC_SIZE, Found
 from kourou.store.appending import Appended, Appender
 from kourou.store.backoff import Backoff
 from kourou.store.checkpoint import Checkpoint
@@ -526,16 +526,10 @@ class Store:
         """Queue offsets go on behind the records that are there, dispatched or not."""
         for queue in self.queues.opened():
             queue.next_offset = queue.end
-        segments, at = self.log.segments, self.dispatched
-        while at < self.log.end:
-            base = at - at % segments.file_size
-            stop = min(self.log.end - base, segments.file_size)
-            scanner = Scanner(segments.file(at).buffer, at - base, stop, base=base)
-            while scanner.step() == Found.RECORD:
-                if self._dispatcher.has_entry(scanner):
-                    queue = self.queues.by_bytes(scanner.topic, scanner.queue_id)
-                    queue.next_offset = max(queue.next_offset, scanner.queue_offset + 1)
-            at = base + segments.file_size
+        for record in self.log.records(self.dispatched):
+            if self._dispatcher.has_entry(record):
+                queue = self.queues.by_bytes(record.topic, record.queue_id)
+                queue.next_offset = max(queue.next_offset, record.queue_offset + 1)
 
     def _sync_queues(self) -> SyncQueues:
         """Queues may be synced at any time, but the checkpoint may only speak of log that is safe, too."""

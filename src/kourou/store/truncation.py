@@ -13,10 +13,11 @@ Java: CommitLog.truncateDirtyFiles, DefaultMessageStore.truncateDirtyFiles.
 
 from dataclasses import dataclass
 
-from kourou.protocol.record import Found, Scanner
+from kourou.protocol.record import Found
 from kourou.store.commit_log import CommitLog
 from kourou.store.disk import Disk
 from kourou.store.errors import StoreError
+from kourou.store.records import scan_segment
 from kourou.store.sparse import zero_tail
 
 
@@ -43,7 +44,7 @@ def last_record_before(log: CommitLog, end: int) -> LastRecord:
 
 def _last_in_segment(log: CommitLog, base: int, end: int) -> LastRecord | None:
     size = log.segments.file_size
-    scanner = Scanner(log.segments.file(base).buffer, 0, min(log.end - base, size), base=base)
+    scanner = scan_segment(log.segments, base, log.end)
     last, at = None, 0
     while at < end - base and scanner.step() == Found.RECORD:
         last, at = LastRecord(base + scanner.at, scanner.stored_ms), scanner.next_at

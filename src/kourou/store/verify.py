@@ -29,6 +29,7 @@ from kourou.store.errors import BadStoreError
 from kourou.store.metadata import MetadataFile
 from kourou.store.offline import IndexView, QueueFiles, StoreFiles
 from kourou.store.reading import LIGHT_TOPIC_PREFIX
+from kourou.store.records import goes_on_at
 from kourou.store.verify_index import IndexCheck
 from kourou.store.verify_log import LogCheck, QueueCheck
 
@@ -246,7 +247,8 @@ class Verifier:
                 continue
             found = self._log.run(scanner, log.view(base))
             self.report.log_bytes += scanner.at - (at - base)
-            at = base + log.file_size if found == Found.FILLER else self._stopped(scanner, found, base)
+            following = goes_on_at(scanner, found, base, log.file_size)
+            at = self._stopped(scanner, found, base) if following is None else following
         self.report.records = self._log.records
         for queue in list(self._runs):
             self._end_run(queue)
@@ -255,8 +257,6 @@ class Verifier:
         """No record and no filler: where to go on."""
         log = self.files.log
         place, following = base + scanner.at, base + log.file_size
-        if scanner.at == len(log.view(base)) == log.file_size:
-            return following
         beyond = log.next_record(place + 1)
         if beyond is None and following < log.end and self._has_data(following):
             beyond = following

@@ -13,7 +13,7 @@ from msgspec.structs import replace as replace_struct
 
 from kourou.store.checkpoint import Checkpoint
 from kourou.store.errors import BadStoreError
-from kourou.store.recovery import next_record
+from kourou.store.records import find_record
 from kourou.testing.disk import SECTOR, SimulatedCrash, SimulatedDisk
 
 from .small import LOG, ROOT, SEGMENT, SETTINGS, SYNC, Small, message, new_disk
@@ -490,7 +490,7 @@ def test_the_next_record_is_one_that_knows_its_place() -> None:
     content[100:108] = b"\0\0\0\x70\xda\xa3\x20\xa7"
     content[128:136] = (5000 + 100).to_bytes(8)
     view = memoryview(content)
-    assert next_record(view, 10, 5000) == 100
-    assert next_record(view, 101, 5000) is None
-    assert next_record(view, 10, 6000) is None
-    assert next_record(view[:120], 10, 5000) is None
+    assert find_record(view, 10, 5000) == 100
+    assert find_record(view, 101, 5000) is None
+    assert find_record(view, 10, 6000) is None
+    assert find_record(view[:120], 10, 5000) is None

@@ -25,7 +25,7 @@ from kourou.broker.transactions.op_records import OpQueue
 from kourou.protocol.codes import SysFlag
 from kourou.protocol.message import transaction_of
 from kourou.protocol.properties import Property
-from kourou.protocol.record import CorruptRecordError, Found, Scanner, StoredMessage, decode_record
+from kourou.protocol.record import CorruptRecordError, StoredMessage, decode_record
 from kourou.store.consume_queue import ConsumeQueue
 from kourou.store.errors import StoreError
 from kourou.store.store import Store
@@ -145,16 +145,9 @@ def _search_from(store: Store) -> int:
 
 
 def _commits(store: Store, begin: int) -> Iterator[StoredMessage]:
-    commit_log = store.log
-    size, at = commit_log.segments.file_size, max(begin, commit_log.start)
-    while at < commit_log.end:
-        base = at - at % size
-        buffer = commit_log.segments.file(at).buffer
-        scanner = Scanner(buffer, at - base, min(commit_log.end - base, size), base=base)
-        while scanner.step() == Found.RECORD:
-            if transaction_of(scanner.sys_flag) == _COMMIT:
-                yield scanner.message()
-        at = base + size
+    for record in store.log.records(begin):
+        if transaction_of(record.sys_flag) == _COMMIT:
+            yield record.message()
 
 
 def _ended_by(halves: HalfQueue, commit: StoredMessage) -> bool:
