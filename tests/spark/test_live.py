@@ -32,7 +32,7 @@ ACCESS = Access(timeout=10)
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[EmbeddedThread]:
-    with EmbeddedThread() as running:
+    with EmbeddedThread(properties={"enablePropertyFilter": "true"}) as running:
         yield running
         wire.close_all()
 
@@ -131,6 +131,24 @@ def test_tags_are_left_to_the_broker(broker: EmbeddedThread, cluster: Cluster) -
     queue = cluster.route("tagged", fresh=True).readable[0]
     found = read(puller(cluster, wanted=Filter("TAG", "red || blue")), Range(queue, 0, 90))
     assert [number for number, _ in found] == [n for n in range(90) if n % 3 != 1]
+
+
+def test_expressions_are_left_to_the_broker(broker: EmbeddedThread, cluster: Cluster) -> None:
+    """More messages that do not match than one pull looks at: the reading goes on from where a pull stopped."""
+    create_topic(broker.namesrv, "by-expression")
+    send(cluster, "by-expression", [b"%d" % n for n in range(2_000)], queue=0, tags=["red", "green"])
+    queue = cluster.route("by-expression", fresh=True).readable[0]
+    wanted = Filter("SQL92", "KEYS IN ('k7', 'k1999') OR (TAGS = 'green' AND KEYS STARTSWITH 'k100')")
+    found = read(puller(cluster, wanted=wanted), Range(queue, 0, 2_000))
+    assert [number for number, _ in found] == [7, 1001, 1003, 1005, 1007, 1009, 1999]
+
+
+def test_an_expression_that_does_not_compile(broker: EmbeddedThread, cluster: Cluster) -> None:
+    create_topic(broker.namesrv, "wrong-expression")
+    send(cluster, "wrong-expression", [b"x"], queue=0)
+    queue = cluster.route("wrong-expression", fresh=True).readable[0]
+    with pytest.raises(SparkError, match="'>' at character 5"):
+        read(puller(cluster, wanted=Filter("SQL92", "n > > 1")), Range(queue, 0, 1))
 
 
 def test_a_queue_that_is_shorter_than_promised(broker: EmbeddedThread, cluster: Cluster) -> None:
