@@ -63,6 +63,10 @@ class Turns:
         """Something is unfinished and waits for a Turn."""
         return bool(self._tasks)
 
+    def has(self, owner: Hashable) -> bool:
+        """Does work of this owner wait for a Turn?"""
+        return owner in self._tasks
+
     @property
     def spent_ns(self) -> int:
         """What the work that runs now has used in its earlier slices."""

@@ -8,8 +8,6 @@ TOO_LONG = {
     "broker/_lane.pyx",
     "broker/machine.py",
     "client/consumer.py",
-    "nameserver/machine.py",
-    "nameserver/routes.py",
     "net/connection.py",
     "spark/_rows.pyx",
     "store/consume_queue.py",

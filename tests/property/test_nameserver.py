@@ -1,22 +1,24 @@
 """The name server's tables against a naive model, over random lives of a few brokers.
 
-Three see the same events: the machine; a twin of it that reads every registration in full, never comparing it with the
-one before; and `Model`, which keeps plain rows and works out each answer from all of them. After every step all three
-must agree on every answer, and the machine's invariants hold. Every topic is a piece of its own here, and every piece
-takes a turn, so that registrations of three topics go the way of those with thousands.
+Three see the same events: the machine, which works in slices as small as they come; a twin of it that does all work at
+once and reads every registration in full, never comparing it with the one before; and `Model`, which keeps plain rows
+and works out each answer from all of them. After every step all three must agree on every answer, and the machine's
+invariants hold. Every topic is a piece of its own here, and every piece takes a turn, so that registrations of three
+topics go the way of those with thousands.
 """
 
 import json
 from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any
 
 import pytest
 from hypothesis import settings as hypothesis_settings, strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from kourou.nameserver import registration
+from kourou.nameserver import registrar as registrar_module, registration, tables as tables_module
 from kourou.nameserver.events import (
     Asked,
     Close,
@@ -30,13 +32,16 @@ from kourou.nameserver.events import (
     Tick,
     Turn,
 )
+from kourou.nameserver.groups import Memory, Registered
 from kourou.nameserver.machine import NameServer
+from kourou.nameserver.registrar import Registrar
 from kourou.nameserver.registration import Reading
-from kourou.nameserver.routes import Memory, Registered, Routes
 from kourou.nameserver.settings import Settings
+from kourou.nameserver.tables import Tables
 from kourou.protocol import fastjson, headers
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command
+from kourou.turns import SLICE_NS, Slices
 
 GROUPS = ["a", "b"]
 USUAL = [("C", "a", 0, "h1:1"), ("C", "a", 1, "h2:1"), ("C", "a", 2, "h3:1"), ("C", "b", 0, "h4:1")]
@@ -228,25 +233,25 @@ class Model:
 # ── The machine and its twin ────────────────────────────────────────────────────────────────────────────────────────
 
 
-class ThoroughRoutes(Routes):
+class ThoroughRegistrar(Registrar):
     """Remembers nothing of what brokers said before, so that all of it is read and applied again."""
 
     def memory(self, *_: object) -> Memory:
         return Memory()
 
 
-class CountingRoutes(Routes):
+class CountingRegistrar(Registrar):
     """Knows in which ways registrations came."""
 
-    def __init__(self, ways: Counter[str]) -> None:
-        super().__init__()
+    def __init__(self, tables: Tables, ways: Counter[str]) -> None:
+        super().__init__(tables)
         self._ways = ways
 
     def renew(self, header: headers.RegisterBroker, connection: Hashable, now_ms: int) -> Registered:
         self._ways["renewed"] += 1
         return super().renew(header, connection, now_ms)
 
-    def register(self, header: headers.RegisterBroker, reading: Reading, **rest: Any) -> Registered:
+    def register(self, header: headers.RegisterBroker, reading: Reading, **rest: Any) -> Slices[Registered]:
         self._ways["merged" if reading.is_partial else "in full"] += 1
         return super().register(header, reading, **rest)
 
@@ -321,6 +326,7 @@ def to_its_end(machine: NameServer, event: Event, now_ms: int) -> list[Effect]:
     """All that follows from an event, in all turns that it takes."""
     effects = machine.step([event], now_ms)
     while machine.is_busy:
+        machine.check()
         effects += machine.step([Turn()], now_ms)
     return effects
 
@@ -341,9 +347,10 @@ class Life(RuleBasedStateMachine):
             notify_min_broker_id_changed=notifies,
         )
         self.now_ms = 0
-        self.machine, self.twin = NameServer(settings, {}, 0), NameServer(settings, {}, 0)
-        self.machine.routes = CountingRoutes(WAYS)
-        self.twin.routes = ThoroughRoutes()
+        self.machine = NameServer(settings, {}, 0, clock_ns=count(0, SLICE_NS).__next__)  # a turn for each yield
+        self.twin = NameServer(settings, {}, 0)
+        self.machine.brokers.registrar = CountingRegistrar(self.machine.tables, WAYS)
+        self.twin.brokers.registrar = ThoroughRegistrar(self.twin.tables)
         self.model = Model(acting, deletes, notifies)
 
     def step(self, event: Event) -> list[Effect]:
@@ -491,7 +498,7 @@ class Life(RuleBasedStateMachine):
             for name, broker in info["brokerAddrTable"].items()
             for broker_id, address in broker["brokerAddrs"].items()
         } == self.model.members
-        assert {tuple(member): live.version.counter for member, live in self.machine.routes.live.items()} == {
+        assert {tuple(member): live.version.counter for member, live in self.machine.tables.live.items()} == {
             member: row.version[1] for member, row in self.model.alive.items()
         }
         self.machine.check()
@@ -514,6 +521,8 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registration, "PIECE", 0)
     monkeypatch.setattr(registration, "SMALL", 0)
     monkeypatch.setattr(registration, "SLICE", 128)
+    monkeypatch.setattr(tables_module, "IN_SLICE", 1)
+    monkeypatch.setattr(registrar_module, "IN_SLICE", 1)
 
 
 def test_all_three_agree_over_random_lives() -> None:

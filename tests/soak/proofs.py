@@ -159,9 +159,9 @@ def _turns_of_name_server(seed: int) -> Counter[str]:
 
     from kourou.server.process import calm_collector
 
-    walked = turns.Walked(5, 20_000)
+    walked = turns.Walked(turns.Sizes())
     calm_collector()
-    return _turns(turns.walk(walked))
+    return _turns({**turns.walk(walked, turns.served()), **turns.walk_away(walked)})
 
 
 def _turns(found: dict[int, float]) -> Counter[str]:

@@ -1,77 +1,90 @@
-"""Registrations that are being read, a slice at a time, and what their connections asked meanwhile.
+"""Connections whose last change of the tables is not answered yet, and what they asked meanwhile.
 
-A connection's requests are answered in their order: behind a registration that takes several turns, they wait. Other
-connections do not notice. How much may wait is bounded; what comes beyond it is refused, and a broker tries again.
+The requests of a connection are served in their order: after a change that takes several turns, they wait. Other
+connections are not affected. How much may wait is bounded; requests beyond it are refused, and a broker tries again.
 """
 
 from collections import deque
 from collections.abc import Hashable
-from typing import Generic, Protocol, TypeVar
 
-from kourou.protocol.command import Command
+from kourou.nameserver.events import Asked
 
 REQUESTS_MAX = 1024
 SIZE_MAX = 128 * 1024 * 1024
-"""Requests that wait, and bytes of their bodies with those that are being read."""
+"""Requests that wait, and bytes of their bodies together with those of the changes under way."""
 
 
-class Request(Protocol):
-    """A request and the connection that it came on."""
+class _Line:
+    """The requests of one connection."""
 
-    @property
-    def connection(self) -> Hashable: ...
-
-    @property
-    def command(self) -> Command: ...
-
-
-R = TypeVar("R", bound=Request)
-W = TypeVar("W")
-
-
-class Backlog(Generic[R, W]):
-    """Work of type W for requests of type R, one for each connection at a time, in turn."""
+    __slots__ = ("change", "waiting")
 
     def __init__(self) -> None:
-        self._work: dict[Hashable, tuple[R, W]] = {}  # by connection; the first is next
-        self._behind: dict[Hashable, deque[R]] = {}  # requests behind it; a connection without any is missing
-        self._count = 0  # of all requests behind
-        self._size = 0  # bytes of all bodies, worked on and behind
+        self.change: Asked | None = None  # under way
+        self.waiting: deque[Asked] = deque()
 
-    def __bool__(self) -> bool:
-        return bool(self._work)
+
+class Backlog:
+    """Requests that must wait for a change on their own connection."""
+
+    def __init__(self) -> None:
+        self._lines: dict[Hashable, _Line] = {}
+        self._count = 0  # of all requests that wait
+        self._size = 0  # bytes of all bodies, of changes under way and of requests that wait
+
+    def __len__(self) -> int:
+        return len(self._lines)
 
     def holds(self, connection: Hashable) -> bool:
-        """Is there work for this connection, so that its next request must wait?"""
-        return connection in self._work
+        """Must the next request of this connection wait?"""
+        return connection in self._lines
 
-    def has_room(self, request: R) -> bool:
-        return self._count < REQUESTS_MAX and self._size + len(request.command.body) <= SIZE_MAX
+    def has_change(self, connection: Hashable) -> bool:
+        """Is a change of this connection under way?"""
+        line = self._lines.get(connection)
+        return line is not None and line.change is not None
 
-    def start(self, request: R, work: W) -> None:
-        """Work that takes more than one turn."""
-        assert request.connection not in self._work
-        self._work[request.connection] = request, work
-        self._size += len(request.command.body)
+    def has_room(self, asked: Asked) -> bool:
+        return self._count < REQUESTS_MAX and self._size + len(asked.command.body) <= SIZE_MAX
 
-    def wait(self, request: R) -> None:
-        """Behind the work for its connection."""
-        self._behind.setdefault(request.connection, deque()).append(request)
+    def begin(self, asked: Asked) -> None:
+        """A change is under way; later requests of its connection wait."""
+        line = self._lines.setdefault(asked.connection, _Line())
+        assert line.change is None, "a connection has one change at a time"
+        line.change = asked
+        self._size += len(asked.command.body)
+
+    def wait(self, asked: Asked) -> None:
+        self._lines[asked.connection].waiting.append(asked)
         self._count += 1
-        self._size += len(request.command.body)
+        self._size += len(asked.command.body)
 
-    def next(self) -> tuple[R, W]:
-        """Whose turn it is; with the next turn it is another's."""
-        connection = next(iter(self._work))
-        self._work[connection] = work = self._work.pop(connection)
-        return work
+    def end(self, asked: Asked) -> bool:
+        """A change is answered. True: requests wait, to be taken by `next`, and later ones still wait for them."""
+        line = self._lines.get(asked.connection)
+        if line is None or line.change is not asked:
+            return False  # the connection is gone
+        self._size -= len(asked.command.body)
+        line.change = None
+        if not line.waiting:
+            del self._lines[asked.connection]
+        return bool(line.waiting)
 
-    def finish(self, connection: Hashable) -> deque[R]:
-        """The work for this connection is done or in vain. What waited behind it."""
-        if connection not in self._work:
-            return deque()
-        request, _ = self._work.pop(connection)
-        behind = self._behind.pop(connection, deque())
-        self._count -= len(behind)
-        self._size -= len(request.command.body) + sum(len(waiting.command.body) for waiting in behind)
-        return behind
+    def next(self, connection: Hashable) -> Asked | None:
+        """The next request that waits; None when there is none, and later ones need not wait."""
+        line = self._lines[connection]
+        if not line.waiting:
+            del self._lines[connection]
+            return None
+        asked = line.waiting.popleft()
+        self._count -= 1
+        self._size -= len(asked.command.body)
+        return asked
+
+    def forget(self, connection: Hashable) -> None:
+        """The connection is gone, and nobody waits for the answers."""
+        line = self._lines.pop(connection, None)
+        if line is not None:
+            change = [] if line.change is None else [line.change]
+            self._count -= len(line.waiting)
+            self._size -= sum(len(asked.command.body) for asked in (*change, *line.waiting))

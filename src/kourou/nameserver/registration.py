@@ -1,31 +1,32 @@
-"""What a name server reads of a broker's registration, a little at a time, and only what is new.
+"""How a name server reads a broker's registration: a little at a time, and only what is new.
 
 Every 30 seconds a broker repeats all its topics, thousands of them in 2 MB of JSON, nearly always the same ones.
-Routes are served by the same loop and must not wait for that. So the JSON is taken apart where the entries of its
-topic table meet:
+Routes are served by the same event loop and must not wait for that. So the JSON is cut at the borders between entries
+of its topic table, and of its table of mappings of static topics:
 
-    shell    {"filterServerList":[],"topicConfigSerializeWrapper":{"dataVersion":{…},…,"topicConfigTable":▢,…}}
-    pieces   "A":{…},"B":{…}    "C":{…},"D":{…}    "E":{…},"F":{…}
+    shell      {"filterServerList":[],"topicConfigSerializeWrapper":{"dataVersion":{…},…,"topicConfigTable":▢,…}}
+    pieces     "A":{…},"B":{…}    "C":{…},"D":{…}    "E":{…},"F":{…}
+    mappings   "S":{…},"T":{…}
 
 The shell is always read. The pieces are compared with those of last time as bytes, from the front and the back, and
-only what lies between is read. Fields that nobody here looks at are skipped by the parser.
+only what lies between is read. The parser skips fields that are not needed here.
 
-Nothing is taken on trust. Where a piece ends is a guess, but each piece must read as a list of entries, and the shell,
-with an entry of ours in the place of the table, as a registration that has just this entry. JSON has one meaning: the
-whole says what its parts say. A registration that does not come apart is read in one go.
+The cuts are guesses, and they are checked: each piece must be a valid list of entries, and the shell, with one entry of
+ours in the place of each table, must be a valid registration that has just these entries. JSON has one meaning, so the
+whole means what its parts mean. A registration that can't be cut is read in one go.
 
-`read` is a generator: it yields after about `SLICE` bytes so that others have their turn, and returns a `Reading`.
+`read` is a generator (`kourou.turns`): it yields after about `SLICE` bytes, and returns a `Reading`.
 
-What strangers can make us do is bounded: a piece or shell that is not JSON as everyone writes it takes a reader that is
-fifty times slower, and may be `SLOW_MAX` bytes long; nobody registers more than `TOPICS_MAX` topics.
+A peer can't make it take long: each step is bounded. JSON with null members or numbers in quotes, numbers as keys, and
+fastjson's dialect are read by slower readers, each with its limit; one registration has at most `TOPICS_MAX` topics.
 
 Java: RegisterBrokerBody, DefaultRequestProcessor.
 """
 
 import re
 import zlib
-from collections.abc import Callable, Generator, Mapping
-from typing import NamedTuple, TypeAlias, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -37,30 +38,43 @@ from kourou.protocol.codes import Version
 from kourou.protocol.command import Command
 from kourou.protocol.errors import BodyError
 from kourou.protocol.java import Int32
+from kourou.turns import Slices
 
-PIECE = 16 * 1024
-"""Bytes of a piece, at least. A changed topic makes one piece be read: some ninety topics, in 0.1 ms."""
+PIECE = 8 * 1024
+"""Bytes of a piece, at least. For a changed topic one piece is read: some 45 topics, in 0.05 ms."""
 
 PIECES_SPARE = 64
 """How many pieces more than twice the necessary there may be."""
 
-SLICE = 256 * 1024
-"""Bytes that are read before others have their turn: about a millisecond."""
+SLICE = 64 * 1024
+"""Bytes that are read between two yields: 0.4 ms as a rule, 2 ms at most."""
 
 HEAD_MAX = 64 * 1024
 """Bytes before the topic table in which it is looked for: versions and filter servers, 200 bytes as a rule."""
 
-SLOW_MAX = 128 * 1024
-"""Bytes that the slow reader is given at once, which takes it some 30 ms."""
+SHELL_MAX = 128 * 1024
+"""Bytes of a registration without its tables."""
 
-SHELL_MAX = 2 * 1024 * 1024
-"""Bytes of a registration without its topics: what is left are mappings of static topics, some 13,000 of them."""
+ENTRY_MAX = 128 * 1024
+"""Bytes of one entry of a table. A topic takes 200; a mapping of a static topic takes 10 a queue."""
+
+WHOLE_MAX = 512 * 1024
+"""Bytes of a registration that can't be cut, so that it is read in one go: 17 ms at most."""
+
+LOOSE_MAX = 128 * 1024
+"""The same for JSON with null members, numbers in quotes, or numbers as keys: 12 ms at most."""
+
+DIALECT_MAX = 12 * 1024
+"""The same for fastjson's dialect: 11 ms at most."""
 
 SMALL = 8 * 1024
-"""Bytes of a registration that is read as a whole."""
+"""Bytes of a registration that is read as a whole because that costs less."""
 
 TOPICS_MAX = 100_000
 """Topics and mappings in one registration. As Java writes them, 16 MiB, the largest frame, have room for 93,000."""
+
+ENTRIES_IN_SLICE = 512
+"""Entries of a compressed registration that are read between two yields, if they are small."""
 
 _FIRST_JSON = int(Version.V3_0_11)
 
@@ -93,29 +107,36 @@ class Registration(Body):
 
 
 class Said(msgspec.Struct, frozen=True, gc=False):
-    """What a broker said last, to compare with what it says next."""
+    """What a broker registered last, to compare with its next registration."""
 
     version: int  # of the request's author
     ext: dict[str, str]  # the header fields of the request, all but the CRC
-    shell: Registration | None  # None: the pieces are the whole body, which did not come apart
+    shell: Registration | None  # None: the pieces are the whole body, which could not be cut
     pieces: tuple[bytes, ...]  # none: the shell is all of it
+    mappings: bytes = b""
 
     @property
     def size_bytes(self) -> int:
-        return sum(map(len, self.pieces)) if self.pieces else 0
+        return sum(map(len, self.pieces)) + len(self.mappings)
 
 
 class Reading(NamedTuple):
     """A registration that was read."""
 
-    topics: Mapping[str, Topic]  # all, or with `is_partial` those that are not in what was said before
-    shell: Registration  # the rest of it; its own table has no meaning
+    topics: Mapping[str, Topic]  # all, or with `is_partial` those that are not in the registration before
+    mappings: Mapping[str, TopicQueueMappingInfo]  # all of them, or with `is_repeated` none
+    shell: Registration  # the rest of it; its own tables have no meaning
     said: Said
     is_partial: bool = False
-    is_repeated: bool = False  # it says what was said before, all of it
+    is_repeated: bool = False  # it equals the registration before
+
+    @property
+    def version(self) -> DataVersion:
+        """Of the topics."""
+        return self.shell.topic_config_serialize_wrapper.data_version
 
 
-Reader: TypeAlias = Generator[None, None, Reading]
+Reader: TypeAlias = Slices[Reading]
 
 
 def read(command: Command, header: headers.RegisterBroker, before: Said | None, *, merge: bool) -> Reader:
@@ -126,40 +147,61 @@ def read(command: Command, header: headers.RegisterBroker, before: Said | None, 
     small = read_small(command, header, before)
     if small is not None:
         return small
-    body, version, ext = command.body, command.version, _ext(command)
-    _check_crc(body, header)
-    is_json = version >= _FIRST_JSON and not header.compressed
-    if is_json and (parts := _take_apart(body)) is not None:
-        shell, table = parts
-        known = before.pieces if before is not None and before.shell is not None else ()
-        shared = _shared(body, table, known)
-        if before is not None and shared.is_all and before == Said(version, ext, shell, before.pieces):
-            return Reading({}, shell, before, is_partial=True, is_repeated=True)
-        if not merge:
-            shared = Shared(0, 0, table)
-        read_now = yield from _read_pieces(body, shared.between)
-        if read_now is not None:
-            topics, new = read_now
-            pieces = _regrouped((*known[: shared.front], *new, *known[len(known) - shared.back :]))
-            return Reading(
-                topics, shell, Said(version, ext, shell, pieces), is_partial=bool(shared.front or shared.back)
-            )
-    said = Said(version, ext, None, (body,))
+    _check_crc(command.body, header)
+    yield 0
+    if command.version >= _FIRST_JSON and not header.compressed:
+        reading = yield from _read_parts(command, before, merge=merge)
+        if reading is not None:
+            return reading
+    said = Said(command.version, _ext(command), None, (command.body,))
     if said == before:
-        return Reading({}, Registration(), said, is_partial=True, is_repeated=True)
-    if header.compressed and body and command.version >= _FIRST_JSON:
-        shell = yield from _decompress(body, command.version)
+        return Reading({}, {}, Registration(), said, is_partial=True, is_repeated=True)
+    if header.compressed and command.body and command.version >= _FIRST_JSON:
+        shell = yield from _decompress(command.body, command.version)
     else:
+        yield 0
         shell = _read_whole(command)
-    topics_said = shell.topic_config_serialize_wrapper.topic_config_table
-    _check_count(len(topics_said))
-    return Reading(topics_said, shell, said)
+    wrapper = shell.topic_config_serialize_wrapper
+    _check_count(len(wrapper.topic_config_table))
+    _check_count(len(wrapper.topic_queue_mapping_info_map))
+    return Reading(wrapper.topic_config_table, wrapper.topic_queue_mapping_info_map, shell, said)
+
+
+def _read_parts(command: Command, before: Said | None, *, merge: bool) -> Slices[Reading | None]:
+    """A registration in parts; None if it can't be cut."""
+    body = command.body
+    has_references = yield from _has_references(body)
+    parts = None if has_references else _take_apart(body)
+    if parts is None:
+        return None
+    shell = parts.shell
+    mappings_text = body[parts.mappings.start : max(parts.mappings)]
+    said = Said(command.version, _ext(command), shell, (), mappings_text)
+    known = before.pieces if before is not None and before.shell is not None else ()
+    shared = _shared(body, parts.topics, known)
+    if before is not None and shared.is_all and before == msgspec.structs.replace(said, pieces=known):
+        return Reading({}, {}, shell, before, is_partial=True, is_repeated=True)
+    if not merge:
+        shared = Shared(0, 0, parts.topics)
+    read_now = yield from _read_pieces(body, shared.between, _TOPICS)
+    if read_now is None:
+        return None
+    topics, new = read_now
+    mappings: Mapping[str, TopicQueueMappingInfo] = shell.topic_config_serialize_wrapper.topic_queue_mapping_info_map
+    if mappings_text:
+        of_mappings = yield from _read_pieces(body, parts.mappings, _MAPPINGS)
+        if of_mappings is None:
+            return None
+        mappings = of_mappings[0]
+    pieces = _regrouped((*known[: shared.front], *new, *known[len(known) - shared.back :]))
+    said = msgspec.structs.replace(said, pieces=pieces)
+    return Reading(topics, mappings, shell, said, is_partial=bool(shared.front or shared.back))
 
 
 def read_small(command: Command, header: headers.RegisterBroker, before: Said | None) -> Reading | None:
-    """A registration of a few topics: reading all of it costs less than finding out what of it is new.
+    """A registration of a few topics: to read all of it costs less than to find out what is new.
 
-    None: it is none, or not in the form that nearly all have. Raises BodyError.
+    None: it is large, or not ordinary JSON. Raises BodyError.
     """
     body = command.body
     if not 0 < len(body) <= SMALL or command.version < _FIRST_JSON or header.compressed or b"$ref" in body:
@@ -171,8 +213,9 @@ def read_small(command: Command, header: headers.RegisterBroker, before: Said | 
         return None
     said = Said(command.version, _ext(command), whole, ())
     if before is not None and said == before:
-        return Reading({}, whole, before, True, True)
-    return Reading(whole.topic_config_serialize_wrapper.topic_config_table, whole, said)
+        return Reading({}, {}, whole, before, True, True)
+    wrapper = whole.topic_config_serialize_wrapper
+    return Reading(wrapper.topic_config_table, wrapper.topic_queue_mapping_info_map, whole, said)
 
 
 def _check_crc(body: bytes, header: headers.RegisterBroker) -> None:
@@ -186,23 +229,34 @@ def _ext(command: Command) -> dict[str, str]:
     return ext
 
 
-# ── JSON, taken apart ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── JSON, cut into parts ────────────────────────────────────────────────────────────────────────────────────────────
 
 _TABLE = b'"topicConfigTable":{'
+_MAPPING_TABLE = b'"topicQueueMappingInfoMap":{'
 _VERSION = b'"dataVersion":'
 _AFTER_TABLE_JAVA = b'},"topicQueueMappingDetailMap":'  # from a broker of 5.x; from one of 4.9 nothing follows
 _AFTER_TABLE_OURS = b'},"dataVersion":'
-_PROBE = b'"?":{}'
+_AFTER_MAPPINGS_OURS = b'},"topicQueueMappingDetailMap":'  # from a Java broker nothing follows
+_END = b"}}}"
+_PROBE, _MAPPING_PROBE = b'"?":{}', b'"??":{}'
 _COMMA = ord(",")
 
 _entry_end = re.compile(rb'\}(?=,"[^"\\]*+":\{)').search
 
 
 class Span(NamedTuple):
-    """Where entries of the topic table are, from the first name to the last brace. `end < start`: there are none."""
+    """Where entries of a table are, from the first name to the last brace. `end < start`: there are none."""
 
     start: int
     end: int
+
+
+class Cut(NamedTuple):
+    """A registration, cut into its parts."""
+
+    shell: Registration
+    topics: Span
+    mappings: Span
 
 
 class Shared(NamedTuple):
@@ -214,27 +268,62 @@ class Shared(NamedTuple):
     is_all: bool = False  # there is nothing else, here or there
 
 
-def _take_apart(body: bytes) -> tuple[Registration, Span] | None:
-    """The shell and where the topics are; None where this is not to be told."""
+class Table(NamedTuple):
+    """How the entries of a table are read: by msgspec, or if they are not ordinary JSON by `fastjson`."""
+
+    decode: Callable[[bytes], dict[str, Any]]
+    type: Any
+
+
+_TOPICS = Table(msgspec.json.Decoder(dict[str, Topic]).decode, dict[str, Topic])
+_MAPPINGS = Table(msgspec.json.Decoder(dict[str, TopicQueueMappingInfo]).decode, dict[str, TopicQueueMappingInfo])
+
+
+def _has_references(body: bytes) -> Slices[bool]:
+    """Does it refer to an object before (`$ref`), which a part alone could not resolve?"""
+    if b"$" not in body:
+        return False
+    for at in range(0, len(body), SLICE):
+        if body.find(b"$ref", at, at + SLICE + 3) >= 0:
+            return True
+        yield 0
+    return False
+
+
+def _take_apart(body: bytes) -> Cut | None:
+    """The shell, and where the entries of the tables are; None where that is not clear."""
     start = body.find(_TABLE, 0, HEAD_MAX) + len(_TABLE)
     if start < len(_TABLE):
         return None
-    after = _AFTER_TABLE_JAVA if body.find(_VERSION, 0, start) >= 0 else _AFTER_TABLE_OURS
-    end = body.rfind(after, start - 1)
+    is_java = body.find(_VERSION, 0, start) >= 0
+    end = body.rfind(_AFTER_TABLE_JAVA if is_java else _AFTER_TABLE_OURS, start - 1)
     if end < 0:
-        end = len(body) - len(b"}}}")
-    size = start + len(body) - end
-    if end < start - 1 or size > SHELL_MAX or (b"$" in body and b"$ref" in body):
+        end = len(body) - len(_END)
+    if end < start - 1:
         return None
+    mappings = _mappings_in(body, end, is_java=is_java)
+    if start + mappings.start - end + len(body) - max(mappings) > SHELL_MAX:
+        return None
+    probe = _MAPPING_PROBE if mappings.start < mappings.end else b""
     try:
-        shell = fastjson.decode(b"%b%b%b" % (body[:start], _PROBE, body[end:]), Registration, untyped_max=SLOW_MAX)
+        shell = _loosely(
+            b"".join((body[:start], _PROBE, body[end : mappings.start], probe, body[max(mappings) :])), Registration
+        )
     except BodyError:
         return None
-    topics = shell.topic_config_serialize_wrapper
-    if topics.topic_config_table.keys() != {"?"}:
+    wrapper = shell.topic_config_serialize_wrapper
+    if wrapper.topic_config_table.keys() != {"?"} or (probe and wrapper.topic_queue_mapping_info_map.keys() != {"??"}):
         return None
-    _check_count(len(topics.topic_queue_mapping_info_map))
-    return shell, Span(start, end if end > start else start - 1)
+    return Cut(shell, Span(start, end if end > start else start - 1), mappings)
+
+
+def _mappings_in(body: bytes, after: int, *, is_java: bool) -> Span:
+    """Where the mappings of static topics are; an empty span if there are none, or they are to be read in the shell."""
+    start = body.find(_MAPPING_TABLE, after) + len(_MAPPING_TABLE)
+    if start < len(_MAPPING_TABLE):
+        return Span(len(body), len(body) - 1)
+    end = len(body) - len(_END) if is_java else body.rfind(_AFTER_MAPPINGS_OURS, start)
+    return Span(start, end if end > start else start - 1)
 
 
 def _shared(body: bytes, table: Span, pieces: tuple[bytes, ...]) -> Shared:
@@ -269,70 +358,76 @@ def _regrouped(pieces: tuple[bytes, ...]) -> tuple[bytes, ...]:
     return tuple(map(b",".join, groups))
 
 
-def _read_pieces(body: bytes, span: Span) -> Generator[None, None, tuple[dict[str, Topic], list[bytes]] | None]:
-    """The topics there, and the pieces that they were read from. None: they are not what they seem to be."""
-    topics: dict[str, Topic] = {}
+def _read_pieces(body: bytes, span: Span, table: Table) -> Slices[tuple[dict[str, Any], list[bytes]] | None]:
+    """The entries there, and the pieces that they were read from. None: the text can't be cut into entries."""
+    entries: dict[str, Any] = {}
     pieces: list[bytes] = []
     at, read_bytes = span.start, 0
     while at <= span.end:
-        cut = _entry_end(body, at + PIECE, span.end)
+        stop = min(at + PIECE + ENTRY_MAX, span.end)
+        cut = _entry_end(body, at + PIECE, stop)
+        if cut is None and stop < span.end:
+            return None
         end = span.end if cut is None else cut.end()
         piece = body[at:end]
-        table = b"{%b}" % piece
-        fast = _strictly(table, _decode_table)
-        if not piece or (fast is None and len(piece) > SLOW_MAX):
+        if not piece:
             return None
+        braced = b"{%b}" % piece
+        fast = _strictly(braced, table.decode)
         try:
-            topics.update(fastjson.decode(table, dict[str, Topic]) if fast is None else fast)
+            entries.update(_loosely(braced, table.type) if fast is None else fast)
         except BodyError:
             return None
-        _check_count(len(topics))
+        _check_count(len(entries))
         pieces.append(piece)
         at = end + 1
         read_bytes += len(piece) if fast is not None else SLICE
         if read_bytes >= SLICE and at <= span.end:
             read_bytes = 0
-            yield
-    return topics, pieces
+            yield _held(entries, at - span.start)
+    return entries, pieces
+
+
+def _held(entries: Mapping[str, object], text_size: int) -> int:
+    """Bytes of memory that a reading takes, roughly."""
+    return 200 * len(entries) + text_size
 
 
 # ── Other forms ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _read_whole(command: Command) -> Registration:
-    """A registration that does not come apart, in one go."""
+    """A registration that can't be cut, in one go."""
     body = command.body
     if not body:
         return Registration()
+    if len(body) > WHOLE_MAX:
+        raise BodyError(
+            f"a registration of {len(body)} bytes that is not written as brokers write it; the limit is {WHOLE_MAX}"
+        )
     if command.version < _FIRST_JSON:
-        return Registration(topic_config_serialize_wrapper=fastjson.decode(body, Topics, untyped_max=SLOW_MAX))
-    if len(body) <= SLOW_MAX:
-        return Registration.decode(body)
-    registration = None if b"$ref" in body else _strictly(body, _decode_registration)
-    if registration is None:
-        raise BodyError(f"a registration of {len(body)} bytes that is not ordinary JSON; the limit is {SLOW_MAX}")
-    return registration
+        return Registration(topic_config_serialize_wrapper=_loosely(body, Topics))
+    return _loosely(body, Registration)
 
 
-def _decompress(data: bytes, version: int) -> Generator[None, None, Registration]:
+def _decompress(data: bytes, version: int) -> Slices[Registration]:
     """The compressed form, see `RegisterBrokerBody`."""
-    inflated = yield from _inflate(data)
-    parts = Parts(inflated)
-    data_version = DataVersion.decode(parts.next())
+    parts = _Parts((yield from _inflate(data)))
+    data_version = _loosely(parts.next(), DataVersion)
     topics: dict[str, Topic] = {}
-    for number in range(_checked_count(parts)):
+    for _ in range(_checked_count(parts)):
         config = TopicConfig.from_text(parts.next_text())
         topics[config.topic_name or ""] = _topic(config)
-        if number % ENTRIES_IN_SLICE == ENTRIES_IN_SLICE - 1:
-            yield
-    filter_servers = fastjson.decode(parts.next(), list[str], untyped_max=SLOW_MAX)
+        if parts.is_slice_over():
+            yield _held(topics, len(data))
+    filter_servers = _loosely(parts.next(), list[str])
     mappings: dict[str, TopicQueueMappingInfo] = {}
     if version >= Version.V5_0_0:
-        for number in range(_checked_count(parts)):
-            mapping = fastjson.decode(parts.next(), TopicQueueMappingInfo, untyped_max=SLOW_MAX)
+        for _ in range(_checked_count(parts)):
+            mapping = _loosely(parts.next(), TopicQueueMappingInfo)
             mappings[mapping.topic or ""] = mapping
-            if number % ENTRIES_IN_SLICE == ENTRIES_IN_SLICE - 1:
-                yield
+            if parts.is_slice_over(slow=True):
+                yield _held(topics, len(data)) + _held(mappings, 0)
     return Registration(
         topic_config_serialize_wrapper=Topics(
             topic_config_table=topics, data_version=data_version, topic_queue_mapping_info_map=mappings
@@ -341,25 +436,42 @@ def _decompress(data: bytes, version: int) -> Generator[None, None, Registration
     )
 
 
-ENTRIES_IN_SLICE = 512
+class _Parts(Parts):
+    """The parts of an inflated registration, none of them large."""
+
+    def __init__(self, data: bytearray) -> None:
+        super().__init__(data, ENTRY_MAX)
+        self._count = self._size = 0  # since the last slice
+
+    def next(self) -> bytes:
+        part = super().next()
+        self._count += 1
+        self._size += len(part)
+        return part
+
+    def is_slice_over(self, *, slow: bool = False) -> bool:
+        """Was enough read since this was last true?"""
+        if self._count < ENTRIES_IN_SLICE and self._size < (PIECE if slow else SLICE):
+            return False
+        self._count = self._size = 0
+        return True
 
 
-def _inflate(data: bytes) -> Generator[None, None, bytes]:
+def _inflate(data: bytes) -> Slices[bytearray]:
     inflater = zlib.decompressobj()
-    parts: list[bytes] = []
-    size = 0
-    while data:
-        try:
-            parts.append(inflater.decompress(data, SLICE))
-        except zlib.error as error:
-            raise BodyError(f"not a zlib stream: {error}") from None
-        size += len(parts[-1])
-        if size > INFLATED_LIMIT_BYTES:
-            raise BodyError(f"inflates to more than {INFLATED_LIMIT_BYTES} bytes")
-        data = inflater.unconsumed_tail
-        if data:
-            yield
-    return b"".join(parts)
+    inflated = bytearray()
+    for at in range(0, len(data), SLICE):
+        piece = data[at : at + SLICE]
+        while piece:
+            try:
+                inflated += inflater.decompress(piece, SLICE)
+            except zlib.error as error:
+                raise BodyError(f"not a zlib stream: {error}") from None
+            if len(inflated) > INFLATED_LIMIT_BYTES:
+                raise BodyError(f"inflates to more than {INFLATED_LIMIT_BYTES} bytes")
+            piece = inflater.unconsumed_tail
+            yield len(inflated)
+    return inflated
 
 
 def _topic(config: TopicConfig) -> Topic:
@@ -372,7 +484,7 @@ def _topic(config: TopicConfig) -> Topic:
     )
 
 
-def _checked_count(parts: Parts) -> int:
+def _checked_count(parts: _Parts) -> int:
     count = parts.count()
     _check_count(count)
     return count
@@ -383,12 +495,16 @@ def _check_count(count: int) -> None:
         raise BodyError(f"more than {TOPICS_MAX} topics or mappings in one registration")
 
 
-_decode_table = msgspec.json.Decoder(dict[str, Topic]).decode
 _decode_registration = msgspec.json.Decoder(Registration).decode
 
 
+def _loosely(data: bytes, wanted: type[T]) -> T:
+    """Read ordinary JSON, or within their limits the other kinds. Raises BodyError."""
+    return fastjson.decode(data, wanted, untyped_max=LOOSE_MAX, number_keys_max=LOOSE_MAX, dialect_max=DIALECT_MAX)
+
+
 def _strictly(data: bytes, decode: Callable[[bytes], T]) -> T | None:
-    """Read by msgspec alone; None where that does not do."""
+    """Read ordinary JSON; None if it is none."""
     try:
         return decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, assert_never, cast
 
+from kourou.nameserver.configuration import read_kv_text
 from kourou.nameserver.events import (
     Asked,
     Close,
@@ -28,7 +29,7 @@ from kourou.nameserver.events import (
     Tick,
     Turn,
 )
-from kourou.nameserver.machine import NameServer, read_kv_text
+from kourou.nameserver.machine import NameServer
 from kourou.nameserver.settings import Settings
 from kourou.net.client import connect
 from kourou.net.connection import Connection

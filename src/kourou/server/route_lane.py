@@ -14,6 +14,7 @@ answers are the same to the byte; tests/unit/server/test_route_lane.py compares 
 import struct
 
 from kourou.nameserver.machine import NameServer
+from kourou.nameserver.queries import usual_route
 from kourou.net.connection import Connection, Handler
 from kourou.protocol import command as _command
 from kourou.protocol.codes import CommandFlag
@@ -51,7 +52,7 @@ class RouteLane:
 
     def _serve(self, connection: Connection, data: bytes) -> int:
         machine = self._machine
-        if machine.is_busy or machine.settings.need_wait_for_service:
+        if machine.holds(connection) or machine.settings.need_wait_for_service:
             return 0
         kept = machine.routes.kept_route
         answers: list[bytes] = []
@@ -88,7 +89,7 @@ class RouteLane:
             command = _command.decode(data, at + 4, stop)
         except FrameError:
             return
-        asked = self._machine.usual_route(command)
+        asked = usual_route(command)
         if asked is None or command.body or str(command.opaque).encode() != opaque:
             return
         if len(self._known) >= KNOWN_MAX:

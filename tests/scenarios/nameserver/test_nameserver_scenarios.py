@@ -50,6 +50,7 @@ from kourou.nameserver.events import (
     Saved,
     Tell,
     Tick,
+    Turn,
 )
 from kourou.nameserver.machine import NameServer
 from kourou.nameserver.settings import Settings, other_properties
@@ -96,6 +97,8 @@ class Scenario:
             yield from (f"| {text}".rstrip() for text in step.body)
             for event in self._events(step):
                 effects = self._machine.step([event], self._now_ms)
+                while self._machine.is_busy:
+                    effects += self._machine.step([Turn()], self._now_ms)
                 yield from self._told(effects) if effects else ["  nothing"]
                 self._machine.check()
 

@@ -55,7 +55,7 @@ class Desk:
 
     @property
     def known(self) -> set[str]:
-        return {name for name in self.name_server.routes.topics if name.startswith("topic-")}
+        return {name for name in self.name_server.tables.topics if name.startswith("topic-")}
 
 
 @pytest.mark.parametrize("compressed", [False, True])
@@ -77,7 +77,7 @@ def test_a_changed_topic_of_any_part_is_applied(compressed: bool) -> None:
     desk.world.machine.topics.put(changed, desk.world.now_ms)
     desk.world.machine.topics.changed.clear()
     desk.register()
-    assert desk.name_server.routes.topics["topic-002400"]["broker-a"].read_queue_nums == 3
+    assert desk.name_server.tables.brokers["broker-a"].queues_of("topic-002400").read_queue_nums == 3
 
 
 def test_a_registration_is_split_before_no_frame_holds_it() -> None:
@@ -122,4 +122,4 @@ def test_registrations_have_the_permissions_of_the_broker() -> None:
     desk = Desk(10)
     ok(desk.world.connect(), Command(RequestCode.UPDATE_BROKER_CONFIG, body=b"brokerPermission=4"))
     desk.register()
-    assert desk.name_server.routes.topics["topic-000001"]["broker-a"].perm == 4
+    assert desk.name_server.tables.brokers["broker-a"].queues_of("topic-000001").perm == 4

@@ -67,9 +67,9 @@ def test_what_java_writes_is_read(data: str, fields: dict[str, Any]) -> None:
         assert topic.topic_name == name
         assert (topic.read_queue_nums, topic.write_queue_nums) == (wanted["readQueueNums"], wanted["writeQueueNums"])
         assert (topic.perm, topic.topic_sys_flag) == (wanted["perm"], wanted["topicSysFlag"])
-    assert topics.topic_queue_mapping_info_map.keys() == expected.get("topicQueueMappingInfoMap", {}).keys()
+    assert said.mappings.keys() == expected.get("topicQueueMappingInfoMap", {}).keys()
     if expected.get("topicQueueMappingInfoMap"):
-        assert topics.topic_queue_mapping_info_map["StaticTopic"].curr_id_map == {0: 2, 3: 1}
+        assert said.mappings["StaticTopic"].curr_id_map == {0: 2, 3: 1}
 
 
 def test_a_wrong_checksum_is_refused() -> None:
@@ -108,6 +108,10 @@ def java_body(counter: int, *, changed: int = -1, mapping_time: int = 0, topics:
 def request(body: bytes, **ext: str) -> Command:
     fields = HEADER.encode() | ext | {"bodyCrc32": str(zlib.crc32(body) & 0x7FFFFFFF)}
     return Command(RequestCode.REGISTER_BROKER, language="JAVA", ext=fields, body=body)
+
+
+def a_machine() -> NameServer:
+    return NameServer(Settings(), {}, 0, clock_ns=time.thread_time_ns)
 
 
 def register(machine: NameServer, body: bytes, **ext: str) -> list[float]:
@@ -190,14 +194,17 @@ def best_of(times: int, measure: Callable[[int], list[float]]) -> tuple[float, f
 def test_ten_thousand_topics_stall_nobody() -> None:
     """Routes are answered by the same loop, and may wait 50 ms at most."""
     bodies = [java_body(counter, changed=counter) for counter in range(6)]
-    first = best_of(3, lambda i: register(NameServer(Settings(), {}, 0), bodies[i]))
-    machine = NameServer(Settings(), {}, 0)
+    first = best_of(3, lambda i: register(a_machine(), bodies[i]))
+    machine = a_machine()
     register(machine, bodies[0])
     changed = best_of(5, lambda i: register(machine, bodies[1 + i]))
     same = java_body(5, changed=5, mapping_time=9)
     repeated = best_of(5, lambda _: register(machine, bytes(bytearray(same))))
     compressed = RegisterBrokerBody.decode(bodies[0]).compress()
-    packed = best_of(3, lambda _: register(NameServer(Settings(), {}, 0), compressed, compressed="true"))
+    packed = best_of(
+        3,
+        lambda _: register(a_machine(), compressed, compressed="true"),
+    )
     for name, figures in (("first", first), ("changed", changed), ("repeated", repeated), ("compressed", packed)):
         print(f"{name}: {figures[0]:.1f} ms, longest turn {figures[1]:.1f} ms")
     assert first[1] < 20 and packed[1] < 20
@@ -208,7 +215,7 @@ def test_ten_thousand_topics_stall_nobody() -> None:
 def test_topics_are_no_work_for_the_garbage_collector() -> None:
     """A full collection walks all objects that it tracks, and everything waits for it. Tables of topics are not among
     them, so their size does not matter."""
-    machine = NameServer(Settings(), {}, 0)
+    machine = a_machine()
     body = java_body(1)
     gc.collect()
     before = len(gc.get_objects())

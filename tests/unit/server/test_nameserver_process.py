@@ -322,7 +322,7 @@ async def test_an_address_that_is_none_is_refused(settings: Settings, peer_of: C
         assert refused.code == ResponseCode.SYSTEM_ERROR
         assert (refused.remark or "").startswith("register broker failed: brokerAddr=")
         assert (refused.remark or "").isprintable()
-        assert not process.machine.routes.brokers
+        assert not process.machine.tables.brokers
 
 
 @pytest.mark.parametrize("name", ["a\nb", "\x1b[31m", "x" * 256])
@@ -334,7 +334,7 @@ async def test_names_that_can_not_be_printed_are_refused(settings: Settings, pee
             refused = await peer.ask(RequestCode.REGISTER_BROKER, b"", **(usual | {field: name}))
             assert refused.code == ResponseCode.SYSTEM_ERROR
             assert "can't be printed" in (refused.remark or "")
-        assert not process.machine.routes.brokers
+        assert not process.machine.tables.brokers
 
 
 async def test_only_the_host_that_registered_is_connected_to(

@@ -141,10 +141,11 @@ def _inflate(data: bytes, limit_bytes: int) -> bytes:
 
 
 class Parts:
-    """A cursor over length-prefixed parts."""
+    """A cursor over length-prefixed parts, none of them longer than `part_max` bytes."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes | bytearray, part_max: int = INFLATED_LIMIT_BYTES) -> None:
         self._data = data
+        self._part_max = part_max
         self._at = 0
 
     def count(self) -> int:
@@ -157,10 +158,13 @@ class Parts:
         return int(count)
 
     def next(self) -> bytes:
-        end = self.count() + self._at
+        size = self.count()
+        end = size + self._at
         if end > len(self._data):
             raise BodyError("the registration ends before it is complete")
-        part = self._data[self._at : end]
+        if size > self._part_max:
+            raise BodyError(f"an entry of {size} bytes in a registration; the limit is {self._part_max}")
+        part = bytes(self._data[self._at : end])
         self._at = end
         return part
 
