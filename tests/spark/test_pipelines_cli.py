@@ -89,11 +89,14 @@ def test_without_java(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["archive", "t", "lake"], "where is the name server? -n HOST:PORT, the variable NAMESRV_ADDR, or a profile"),
+        (["archive", "t", "lake"], "no name server is given: use -n HOST:PORT, set NAMESRV_ADDR, or add a profile"),
         (["archive", "t", "lake", "-n", "h:1", "--every", "soon"], "--every soon: a time such as"),
         (["archive", "t", "lake", "-n", "h:1", "--conf", "x"], "--conf x: KEY=VALUE is expected"),
-        (["archive", "t", "lake", "-n", "h:1", "--html", "/no/page"], "--html /no/page: there is no folder /no"),
-        (["transform", "a", "b", "--checkpoint", "c", "-n", "h:1"], "what to do? --sql or --sql-file"),
+        (
+            ["archive", "t", "lake", "-n", "h:1", "--html", "/no/page"],
+            "--html /no/page: the directory /no does not exist",
+        ),
+        (["transform", "a", "b", "--checkpoint", "c", "-n", "h:1"], "give --sql or --sql-file"),
         (
             ["transform", "a", "b", "--checkpoint", "c", "-n", "h:1", "--sql-file", "/no"],
             "--sql-file /no: No such file",

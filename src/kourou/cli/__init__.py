@@ -1,1 +1,1 @@
-"""The command `kourou`. A module per noun; heavy imports happen inside the commands, so that `--help` is quick."""
+"""The command `kourou`. A module per command; heavy imports are inside the commands, so that `--help` is fast."""

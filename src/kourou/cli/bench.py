@@ -1,10 +1,10 @@
 """`kourou bench`: load, latency and CPU per message of any broker, ours or Apache's.
 
-Without --rate, --concurrency senders each wait for the answer to a message before they send the next: the highest rate.
-With --rate, messages are due at even intervals and a latency counts from the time at which the message was due, so a
-broker that stalls is not excused for the messages that waited meanwhile.
+Without --rate it measures the highest rate: --concurrency senders, each of which sends the next message when the last
+is answered. With --rate, messages are due at even intervals, and latency is measured from the time at which the message
+was due, so a stall of the broker counts for all the messages that waited meanwhile.
 
-The CPU time of a broker is known when its process runs on this machine: it is found by its port, or given by --pid.
+The CPU time of a broker is measured if its process runs on this machine: it is found by its port, or given by --pid.
 """
 
 import os
@@ -32,10 +32,10 @@ TOPIC = "KOUROU_BENCH"
 GROUP = "KOUROU_BENCH"
 MAGIC = b"KBEN"
 STAMP = struct.Struct(">4s8sq")
-"""Ours, of which run, when it was due: in ns of this machine's monotonic clock."""
+"""The head of a body: magic, run id, and due time in ns of this machine's monotonic clock."""
 ASSIGNED_SECONDS = 30.0
 FAILURE_KINDS_MAX = 100
-"""Texts of failures that are counted apart."""
+"""Different failure texts that are counted separately."""
 
 
 class Work(StrEnum):
@@ -48,7 +48,7 @@ class Work(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What was asked for."""
+    """The options of a run."""
 
     topic: str
     work: Work
@@ -64,28 +64,30 @@ class Load:
 
 def bench(
     topic: Annotated[
-        str, typer.Argument(help="The topic; one that does not exist is made, and deleted in the end.")
+        str, typer.Argument(help="The topic; if it does not exist it is created, and deleted at the end.")
     ] = TOPIC,
     name_servers: NameServers = None,
     work: Annotated[
-        Work, typer.Option(help="Send, consume what is there, or both with the time from end to end.")
+        Work, typer.Option(help="Send, consume a backlog, or both with the end-to-end latency.")
     ] = Work.BOTH,
     rate: Annotated[
-        float | None, typer.Option(min=0.1, help="Messages per second (default: as many as it takes).")
+        float | None, typer.Option(min=0.1, help="Messages per second (default: as fast as possible).")
     ] = None,
-    concurrency: Annotated[int, typer.Option(min=1, max=10_000, help="Sends under way at a time.")] = 64,
-    size: Annotated[int, typer.Option(min=STAMP.size, help="Bytes of a body.")] = 1024,
-    duration: Annotated[str, typer.Option("--time", metavar="TIME", help="How long: 10s, 5m.")] = "10s",
+    concurrency: Annotated[int, typer.Option(min=1, max=10_000, help="Sends in flight at a time.")] = 64,
+    size: Annotated[int, typer.Option(min=STAMP.size, help="Size of a body in bytes.")] = 1024,
+    duration: Annotated[str, typer.Option("--time", metavar="TIME", help="Duration: 10s, 5m.")] = "10s",
     warmup: Annotated[
-        str | None, typer.Option(metavar="TIME", help="How long before that nothing is counted (2s; to consume: 0s).")
+        str | None, typer.Option(metavar="TIME", help="Warm-up before it, which is not counted (2s; to consume: 0s).")
     ] = None,
-    queues: Annotated[int, typer.Option(min=1, help="Queues of a topic that is made.")] = 8,
-    keep: Annotated[bool, typer.Option("--keep", help="Do not delete a topic that was made.")] = False,
-    pid: Annotated[list[int] | None, typer.Option(help="Process of a broker on this machine; may be repeated.")] = None,
+    queues: Annotated[int, typer.Option(min=1, help="Number of queues, if the topic is created.")] = 8,
+    keep: Annotated[bool, typer.Option("--keep", help="Do not delete a topic that was created.")] = False,
+    pid: Annotated[
+        list[int] | None, typer.Option(help="Process id of a broker on this machine; can be repeated.")
+    ] = None,
     as_json: JsonOutput = False,
     log_level: LogLevel = "error",
 ) -> None:
-    """Measure load, latency and CPU per message of a broker."""
+    """Measure the throughput, latency and CPU time per message of a broker."""
     seconds = parse_span(duration, "--time")
     warm = parse_span(warmup or ("0s" if work is Work.CONSUME else "2s"), "--warmup")
     load = Load(topic, work, rate, concurrency, size, seconds, warm, queues, keep, pid or [])
@@ -106,7 +108,7 @@ async def _bench(name_servers: str | None, load: Load, *, as_json: bool) -> None
 
 @asynccontextmanager
 async def _topic(mq: "Client", load: Load) -> AsyncIterator[list[str]]:
-    """The masters of the topic, which is made if it does not exist."""
+    """The masters of the topic, which is created if it does not exist."""
     from kourou.client import NoRouteError
     from kourou.client.admin.requests import AdminRequests
     from kourou.protocol.errors import KourouError
@@ -134,7 +136,7 @@ async def _topic(mq: "Client", load: Load) -> AsyncIterator[list[str]]:
 
 
 async def _until_routed(requests: Any, topic: str) -> list[str]:
-    """Brokers register a new topic at once or, before 5.0, with their next heartbeat. Raises NoRouteError."""
+    """Waits for a new topic's route: brokers before 5.0 register it with their next heartbeat. Raises NoRouteError."""
     import asyncio
 
     from kourou.client import NoRouteError
@@ -166,7 +168,7 @@ async def _pids(brokers: list[str]) -> list[int]:
 
 @dataclass(slots=True)
 class Measured:
-    """What happened since a moment."""
+    """Counts and latencies since a point in time."""
 
     started: float = field(default_factory=time.perf_counter)
     sent: int = 0
@@ -182,7 +184,7 @@ class Measured:
 
 
 class Bench:
-    """A run: senders and a consumer write into `now`, which is replaced when the warm-up is over."""
+    """A run: senders and a consumer count in `now`, which is replaced when the warm-up ends."""
 
     def __init__(self, load: Load) -> None:
         self.load = load
@@ -192,7 +194,7 @@ class Bench:
         self._next_due = 0.0
 
     async def send(self, producer: "Producer") -> None:
-        """One of the senders, for ever."""
+        """One sender; runs until it is cancelled."""
         from kourou.protocol.errors import KourouError
 
         pack, filler, topic, run_id = STAMP.pack, self._filler, self.load.topic, self.run_id
@@ -213,7 +215,7 @@ class Bench:
         failures[text if text in failures or len(failures) < FAILURE_KINDS_MAX else "other failures"] += 1
 
     async def _due(self) -> int:
-        """When the next message is due; waits for that time, if there is a rate."""
+        """Waits until the next message is due, if there is a rate. Returns its due time."""
         import asyncio
 
         if self.load.rate is None:
@@ -241,7 +243,7 @@ class Bench:
 async def _breathe() -> None:
     import asyncio
 
-    await asyncio.sleep(0.05)  # a broker that refuses is not asked in a tight loop
+    await asyncio.sleep(0.05)  # do not retry in a tight loop when the broker refuses
 
 
 async def _measured(mq: "Client", load: Load, pids: Sequence[int]) -> Measured:
@@ -262,7 +264,7 @@ async def _measured(mq: "Client", load: Load, pids: Sequence[int]) -> Measured:
             producer = mq.producer()
             senders = [asyncio.create_task(bench.send(producer)) for _ in range(load.concurrency)]
             stack.push_async_callback(_ended, senders)
-        with suppress(asyncio.CancelledError):  # stopped early: what was measured is shown
+        with suppress(asyncio.CancelledError):  # stopped early: show what was measured
             if load.warmup or load.work is not Work.CONSUME:
                 await asyncio.sleep(load.warmup)
                 _begin(started := Measured(), pids)
@@ -271,7 +273,7 @@ async def _measured(mq: "Client", load: Load, pids: Sequence[int]) -> Measured:
         now, bench.now = bench.now, Measured()
         now.seconds = time.perf_counter() - now.started
         if load.work is Work.CONSUME and now.last_ns > now.first_ns:
-            now.seconds = (now.last_ns - now.first_ns) / 1e9  # what was there may be consumed before the time is over
+            now.seconds = (now.last_ns - now.first_ns) / 1e9  # the backlog may be consumed before the time is over
         now.client_cpu_ns += time.process_time_ns()
         now.broker_cpu_ns += _cpu_of(pids)
         return now
@@ -282,13 +284,16 @@ def _begin(measured: Measured, pids: Sequence[int]) -> None:
 
 
 async def _until_assigned(listening: Any) -> None:
-    """Until the consumer has queues: what is sent before would not be consumed."""
+    """Waits until the consumer has queues: messages that are sent earlier would not be consumed."""
     import asyncio
 
     until = time.monotonic() + ASSIGNED_SECONDS
     while not listening.consumer.assignment:
         if time.monotonic() > until:
-            raise CommandError(f"the consumer was given no queue within {ASSIGNED_SECONDS:g} s: are others in {GROUP}?")
+            raise CommandError(
+                f"no queue was assigned to the consumer within {ASSIGNED_SECONDS:g} s: are other members of group "
+                f"{GROUP} running?"
+            )
         await asyncio.sleep(0.05)
 
 
@@ -311,14 +316,16 @@ def _cpu_of(pids: Sequence[int]) -> int:
 
 
 def _say_what(load: Load, brokers: list[str], pids: Sequence[int]) -> None:
-    how = "as fast as it can" if load.rate is None else f"{load.rate:g} messages/s"
-    cpu = f"process {', '.join(map(str, pids))}" if pids else "not on this machine: no CPU figures (--pid)"
+    how = "as fast as possible" if load.rate is None else f"{load.rate:g} messages/s"
+    cpu = (
+        f"process {', '.join(map(str, pids))}" if pids else "not on this machine: no CPU time (--pid gives the process)"
+    )
     show(f"{load.work.value} {load.topic}: {how}, {load.concurrency} at a time, {load.size} bytes, {load.seconds:g} s")
     show(f"brokers {', '.join(brokers)}: {cpu}", "")
 
 
 def _report(found: Measured, load: Load, pids: Sequence[int], *, as_json: bool) -> None:
-    """Raises CommandError when nothing succeeded."""
+    """Shows the result. Raises CommandError if nothing was measured."""
     seconds = max(found.seconds, 1e-9)
     failed = sum(found.failures.values())
     messages = max(found.sent, found.consumed)

@@ -2,7 +2,8 @@
 
 The group shares the queues of its topics, so several of these commands, and programs in any language, divide the
 messages among themselves. A message is acknowledged once it is written to the standard output, or once the command of
---exec has ended with exit code 0; one that failed comes again, and goes to the dead letters after too many attempts.
+--exec has ended with exit code 0. A failed message is delivered again, and becomes a dead letter after too many
+attempts.
 """
 
 import os
@@ -23,26 +24,30 @@ if TYPE_CHECKING:
 
 def consume(
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics.")],
-    group: Annotated[str, typer.Option("--group", "-g", help="The consumer group to be a member of.")],
+    group: Annotated[str, typer.Option("--group", "-g", help="The consumer group to join.")],
     name_servers: NameServers = None,
     begin: Annotated[
         str,
         typer.Option(
-            "--from", help="Where a new group starts: last, first, a time ago (5m), a time (2026-01-31T12:00)."
+            "--from", help="Where a new group starts: last, first, a time ago (5m), or a time (2026-01-31T12:00)."
         ),
     ] = "last",
     tags: Annotated[str | None, typer.Option(help="Only these tags: 'paid || new'.")] = None,
-    sql: Annotated[str | None, typer.Option(help="Only what this SQL92 expression accepts, if the broker can.")] = None,
-    orderly: Annotated[bool, typer.Option("--orderly", help="The messages of a queue one after the other.")] = False,
+    sql: Annotated[
+        str | None, typer.Option(help="Only messages that this SQL92 expression accepts, if the broker supports it.")
+    ] = None,
+    orderly: Annotated[bool, typer.Option("--orderly", help="Consume each queue in order.")] = False,
     broadcast: Annotated[bool, typer.Option("--broadcast", help="Every member gets every message.")] = False,
     execute: Annotated[
         str | None,
-        typer.Option("--exec", metavar="COMMAND", help="Run this for each message, with the body as its input."),
+        typer.Option(
+            "--exec", metavar="COMMAND", help="Run this for each message, with the body as its standard input."
+        ),
     ] = None,
-    body: Annotated[BodyForm, typer.Option(help="How bodies are shown.")] = BodyForm.TEXT,
-    limit: Annotated[int | None, typer.Option("--limit", "-l", min=1, help="Stop after so many messages.")] = None,
+    body: Annotated[BodyForm, typer.Option(help="How to show bodies.")] = BodyForm.TEXT,
+    limit: Annotated[int | None, typer.Option("--limit", "-l", min=1, help="Stop after this many messages.")] = None,
     idle: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Stop when no message has come for so long: 10s.")
+        str | None, typer.Option(metavar="TIME", help="Stop when no message has come for this time: 10s.")
     ] = None,
     as_json: JsonOutput = False,
     log_level: LogLevel = "warning",
@@ -52,7 +57,7 @@ def consume(
     options: dict[str, Any] = {"orderly": orderly, "broadcast": broadcast, "batch_size": 1}
     options |= {"start": start.value} if isinstance(start, Ends) else {"start": "timestamp", "start_at": start}
     if tags is not None and sql is not None:
-        raise typer.BadParameter("--tags and --sql exclude each other")
+        raise typer.BadParameter("give either --tags or --sql, not both")
     handler = _Handler(shlex.split(execute) if execute is not None else None, body, as_json=as_json)
     idle_s = None if idle is None else parse_span(idle, "--idle")
 
@@ -68,7 +73,7 @@ def consume(
 
 
 async def _consume(consumer: "Consumer", handler: "_Handler", limit: int | None, idle_s: float | None) -> None:
-    """A message that could not be shown stays unsettled, and comes again when its queue goes to another member."""
+    """A message that could not be shown stays unsettled, and is delivered to the next member that gets its queue."""
     done = 0
     while (limit is None or done < limit) and (message := await consumer.next(idle_s)) is not None:
         try:
@@ -81,11 +86,11 @@ async def _consume(consumer: "Consumer", handler: "_Handler", limit: int | None,
 
 
 class _FailedError(Exception):
-    """The command of --exec failed: the message comes again."""
+    """The command of --exec failed: the message is delivered again."""
 
 
 class _Handler:
-    """What is done with a message."""
+    """Shows a message, or runs the command of --exec with it."""
 
     def __init__(self, command: list[str] | None, form: BodyForm, *, as_json: bool) -> None:
         if command is not None and not command:
@@ -95,7 +100,7 @@ class _Handler:
         self._as_json = as_json
 
     async def handle(self, message: "Delivery") -> None:
-        """Returning acknowledges the message."""
+        """When this returns, the message is acknowledged."""
         if self._command is None:
             show_message(message, self._form, as_json=self._as_json)
         else:
@@ -125,7 +130,10 @@ class _Handler:
             await process.wait()
             raise
         if process.returncode != 0:
-            show(f"{message.message_id}: {command[0]} ended with {process.returncode}; it comes again", error=True)
+            show(
+                f"{message.message_id}: {command[0]} ended with {process.returncode}; it will be delivered again",
+                error=True,
+            )
             raise _FailedError
 
 

@@ -1,6 +1,6 @@
-"""`kourou doctor`: looks at what usually goes wrong, and says what to change.
+"""`kourou doctor`: checks for common problems, and says what to change.
 
-Each check is a function that gives findings: good, doubtful or bad, with the remedy. It changes nothing.
+Each check is a function that yields findings: good, doubtful or bad, with a remedy. It changes nothing.
 """
 
 import ipaddress
@@ -35,7 +35,7 @@ _AGE = re.compile(r"(\d+) days, (\d+) hours, (\d+) minutes, (\d+) seconds")
 
 
 class State(StrEnum):
-    """How it looks."""
+    """The result of a check."""
 
     GOOD = "ok"
     DOUBTFUL = "warning"
@@ -44,7 +44,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found, and what to do about it."""
+    """One result of a check, and what to do about it."""
 
     check: str
     state: State
@@ -107,7 +107,7 @@ def _installation() -> Finding:
     if name == "compiled":
         return Finding("installation", State.GOOD, text)
     remedy = "install a C compiler (apt-get install gcc python3-dev), then install Kourou again"
-    return Finding("installation", State.DOUBTFUL, f"{text}: a broker costs some five times the CPU", remedy)
+    return Finding("installation", State.DOUBTFUL, f"{text}: a broker takes about five times the CPU time", remedy)
 
 
 def _open_files() -> Finding:
@@ -122,20 +122,20 @@ def _open_files() -> Finding:
 
 def _disk(store: Path) -> list[Finding]:
     if not store.is_dir():
-        return [Finding("store", State.BAD, f"{store} is no folder", "give the broker's storePathRootDir")]
+        return [Finding("store", State.BAD, f"{store} is not a directory", "give the broker's storePathRootDir")]
     findings = []
     usage = shutil.disk_usage(store)
     text = f"{store}: {usage.free / 1024**3:.1f} GiB free of {usage.total / 1024**3:.1f}"
     used = 1 - usage.free / usage.total
     if usage.free < FREE_BYTES_MIN or used > USED_RATIO_MAX:
-        remedy = (
-            "free some space: brokers refuse messages at 90 % (diskSpaceWarningLevelRatio), and expire early before"
-        )
+        remedy = "free some space: at 85 % brokers delete messages that have not expired, at 90 % they refuse new ones"
         findings.append(Finding("disk", State.BAD if used > 0.9 else State.DOUBTFUL, text, remedy))
     else:
         findings.append(Finding("disk", State.GOOD, text))
     if not os.access(store, os.W_OK):
-        findings.append(Finding("store", State.BAD, f"{store} can't be written", "chown it to the broker's user"))
+        findings.append(
+            Finding("store", State.BAD, f"{store} is not writable", "make it writable for the broker's user (chown)")
+        )
     if (store / "abort").exists():
         findings.append(
             Finding(
@@ -152,13 +152,18 @@ async def _reach(what: str, address: str, remedy: str) -> Finding:
 
     host, _, port = address.rpartition(":")
     if not host or not (port.isascii() and port.isdigit()):
-        return Finding(what, State.BAD, f"{address} is no address", "host:port is expected")
+        return Finding(what, State.BAD, f"{address} is not an address", "host:port is expected")
     started = time.perf_counter()
     try:
         async with asyncio.timeout(PATIENCE):
             _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
     except TimeoutError:
-        return Finding(what, State.BAD, f"{address} does not answer in {PATIENCE:g} s", f"a firewall? Else: {remedy}")
+        return Finding(
+            what,
+            State.BAD,
+            f"{address} does not answer within {PATIENCE:g} s",
+            f"check for a firewall; if there is none: {remedy}",
+        )
     except OSError as error:
         return Finding(what, State.BAD, f"{address}: {error.strerror or error}", remedy)
     writer.close()
@@ -166,20 +171,18 @@ async def _reach(what: str, address: str, remedy: str) -> Finding:
 
 
 async def _brokers(given: str | None, name_servers: str) -> AsyncIterator[Finding]:
-    """`given` is None where a profile says which cluster, and who we are there."""
+    """`given` is None if a profile gives the cluster and the credentials."""
     from kourou.protocol.errors import KourouError
 
     async with open_client(given) as mq:
         try:
             info = await mq.admin.brokers.cluster()
         except KourouError as error:
-            yield Finding(
-                "cluster", State.BAD, str(error), "is there a name server at this address, or something else?"
-            )
+            yield Finding("cluster", State.BAD, str(error), "check that the server at this address is a name server")
             return
         if not info.broker_addr_table:
             remedy = "start a broker with this address as namesrvAddr (kourou broker -n …)"
-            yield Finding("brokers", State.BAD, "none is registered with the name server", remedy)
+            yield Finding("brokers", State.BAD, "no broker is registered with the name server", remedy)
         for name, data in sorted(info.broker_addr_table.items()):
             for number, address in sorted(data.broker_addrs.items()):
                 async for finding in _broker(mq, f"broker {name} ({number})", address, name_servers):
@@ -190,41 +193,39 @@ async def _broker(mq: "Client", what: str, address: str, name_servers: str) -> A
     from kourou.protocol.errors import KourouError
 
     finding = await _reach(
-        what, address, "this is what clients are told: set brokerIP1 to an address that they can reach, and restart"
+        what, address, "clients are told this address: set brokerIP1 to one that they can reach, and restart the broker"
     )
     yield finding
     if _is_loopback(address) and not all(_is_loopback(one) for one in name_servers.split(";") if one.strip()):
-        remedy = "set brokerIP1 to the broker's address in your network, and restart it"
-        yield Finding(what, State.BAD, f"it is announced as {address}: only its own machine can reach that", remedy)
+        remedy = "set brokerIP1 to the broker's address in your network, and restart the broker"
+        yield Finding(what, State.BAD, f"it is registered as {address}, which only its own machine can reach", remedy)
     if finding.state is not State.GOOD:
         return
     try:
         runtime = await mq.admin.brokers.runtime(address)
     except KourouError as error:
-        yield Finding(what, State.BAD, str(error), "is a RocketMQ broker listening there?")
+        yield Finding(what, State.BAD, str(error), "check that a RocketMQ broker is listening there")
         return
     yield Finding(what, State.GOOD, f"version {runtime.get('brokerVersionDesc', 'unknown')}")
     for problem in _health(what, runtime):
         yield problem
     skew = _skew(runtime)
     if skew is not None and abs(skew) > SKEW_SECONDS_MAX:
-        remedy = "let all machines take their time from NTP: delays, expiry and message ids depend on it"
+        remedy = "synchronise the clocks of all machines (NTP): delays, expiry and message ids depend on them"
         yield Finding(what, State.DOUBTFUL, f"its clock differs from this one by {skew:.0f} s", remedy)
 
 
 def _health(what: str, runtime: dict[str, str]) -> list[Finding]:
-    """What one of our brokers says of itself."""
+    """Findings from the status that a Kourou broker reports."""
     findings = []
     late = _count(runtime, "kourouFlushLateMillis")
     if late > FLUSH_LATE_MS_MAX:
-        remedy = "its log names the cause: look at the disk (full, failing, too slow) and at the limit of open files"
-        text = (
-            f"messages have not been written to the disk for {late / 1000:.0f} s too long: a power cut would lose them"
-        )
+        remedy = "see its log for the cause; check the disk (full, failing, too slow) and the limit of open files"
+        text = f"the flush to the disk is {late / 1000:.0f} s late: a power failure would lose messages"
         findings.append(Finding(what, State.BAD, text, remedy))
     errors = _count(runtime, "kourouInternalErrors")
     if errors:
-        remedy = "its log has the traces; please report them"
+        remedy = "see its log for the tracebacks, and please report them"
         findings.append(Finding(what, State.DOUBTFUL, f"{errors} internal errors since it started", remedy))
     return findings
 
@@ -243,7 +244,7 @@ def _is_loopback(address: str) -> bool:
 
 
 def _skew(runtime: dict[str, str]) -> float | None:
-    """How far a broker's clock is ahead: it says when it started, and how long ago that was."""
+    """How far a broker's clock is ahead, from the start time and the uptime that it reports."""
     match = _AGE.search(runtime.get("runtime", ""))
     started = runtime.get("bootTimestamp", "")
     if match is None or not started.isdigit():

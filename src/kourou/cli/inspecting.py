@@ -1,4 +1,4 @@
-"""`kourou store inspect`: what is in a store's files, as tables for people and as JSON for programs."""
+"""`kourou store inspect`: the content of a store's files, as tables or as JSON."""
 
 from base64 import b64encode
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ SHOWN_BODY = 40
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the options ask for."""
+    """The options."""
 
     topic: str | None
     queue: int | None
@@ -37,7 +37,7 @@ def inspect(root: Path, commit_log: Path | None, part: str, wanted: Wanted, *, a
     try:
         files = StoreFiles.at(root, commit_log)
         if not files.is_store:
-            raise StoreError(f"{root} is no store: neither commitlog/ nor a checkpoint is in it")
+            raise StoreError(f"{root} is not a store: it has neither commitlog/ nor a checkpoint")
         rows = list(_PARTS[part](files, wanted))
     except (StoreError, OSError) as error:
         show_error(error)
@@ -61,7 +61,7 @@ def overview(files: StoreFiles, wanted: Wanted) -> Iterator[Row]:  # noqa: ARG00
     first = next(log.records(log.start), None)
     yield {
         "root": str(files.paths.root),
-        "last_run": "ended" if files.is_clean else "not ended: a broker runs, or was cut off",
+        "last_run": "ended" if files.is_clean else "not closed: a broker is running, or did not stop cleanly",
         "segments": len(log.segments),
         "segment_size": log.file_size,
         "log_start": log.start,
@@ -76,7 +76,7 @@ def overview(files: StoreFiles, wanted: Wanted) -> Iterator[Row]:  # noqa: ARG00
 
 
 def _end_of_log(files: StoreFiles) -> tuple[int, int]:
-    """Where the log ends, and the time of its last record, by the last segment that has one."""
+    """The end of the log and the time of its last record, from the last segment that has a record."""
     log = files.log
     for segment in reversed(log.segments):
         scanner = log.scanner(segment.start, crc=False)
@@ -117,7 +117,7 @@ def _of_queue(files: StoreFiles, wanted: Wanted) -> Iterator[StoredMessage]:
 
 
 def _by_key(files: StoreFiles, wanted: Wanted) -> Iterator[StoredMessage]:
-    """Newest first; the index knows hashes, the records know better."""
+    """Newest first. The index has hashes of keys, so the keys in the records are compared."""
     assert wanted.topic is not None and wanted.key is not None
     for view in reversed(files.index_files()):
         for physical_offset in view.find(wanted.topic, wanted.key):
@@ -159,7 +159,7 @@ def _record(message: StoredMessage) -> Row:
 
 
 def _body(message: StoredMessage) -> bytes:
-    """As its sender had it, if that can be had."""
+    """The body, decompressed if possible."""
     try:
         return decompress(message.body, message.sys_flag)
     except BodyError:
@@ -167,7 +167,7 @@ def _body(message: StoredMessage) -> bytes:
 
 
 def queues(files: StoreFiles, wanted: Wanted) -> Iterator[Row]:
-    """The queues, of one topic or of all."""
+    """The queues of one topic, or of all."""
     for topic, queue_id in files.queue_names():
         if wanted.topic not in (None, topic) or wanted.queue not in (None, queue_id):
             continue
@@ -191,7 +191,7 @@ def _stored_ms(files: StoreFiles, entry: tuple[int, int, int] | None) -> int:
 
 
 def index(files: StoreFiles, wanted: Wanted) -> Iterator[Row]:
-    """The files of the index, or where in the log a key is."""
+    """The files of the index, or the log offsets of a key."""
     if wanted.key is not None:
         yield from records(files, wanted)
         return
@@ -213,7 +213,7 @@ def checkpoint(files: StoreFiles, wanted: Wanted) -> Iterator[Row]:  # noqa: ARG
     """The values of the checkpoint."""
     found = files.checkpoint()
     if found is None:
-        raise StoreError(f"{files.paths.checkpoint} is not there")
+        raise StoreError(f"{files.paths.checkpoint} does not exist")
     yield {
         "log_safe": _time(found.physical_ms),
         "queues_safe": _time(found.logical_ms),
@@ -234,7 +234,7 @@ _PARTS = {"overview": overview, "records": records, "queues": queues, "index": i
 
 def _show(rows: list[Row]) -> None:
     if not rows:
-        show("nothing is there")
+        show("nothing found")
     elif len(rows) == 1 and "log_offset" not in rows[0]:
         show_facts({name.replace("_", " "): _value(name, value) for name, value in rows[0].items()})
     else:
@@ -244,7 +244,7 @@ def _show(rows: list[Row]) -> None:
 
 
 def _shortened(row: Row) -> Row:
-    """A record has more than fits on a line."""
+    """A record, cut to what fits on a line."""
     if "properties" not in row:
         return row
     properties = row["properties"]

@@ -1,4 +1,4 @@
-"""Commands that are imported when they are called: `kourou --help` needs no more than their names."""
+"""Commands that are imported when they are called: `kourou --help` needs their names only."""
 
 from importlib import import_module
 from typing import Any, ClassVar
@@ -8,10 +8,10 @@ from typer.core import TyperGroup
 
 
 class LazyGroup(TyperGroup):
-    """A group whose commands may be promises: `commands` says where each is to be found."""
+    """A group whose commands may be lazy: `promised` has the module of each."""
 
     promised: ClassVar[dict[str, tuple[str, str]]] = {}
-    """Name of a command to the module and the name in it, of a function or of another group."""
+    """Command name -> module, and the name of a function or of another group in it."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] in self.promised:
@@ -20,7 +20,7 @@ class LazyGroup(TyperGroup):
 
 
 def promise(app: typer.Typer, name: str, module: str, attribute: str, text: str) -> None:
-    """Let `app`, whose class is LazyGroup, have a command that is found there once it is called."""
+    """Gives `app`, whose class is LazyGroup, a command that is imported when it is called."""
     LazyGroup.promised[name] = module, attribute
     app.add_typer(typer.Typer(help=text), name=name)
 

@@ -1,4 +1,4 @@
-"""`kourou`: the commands, and what happens to their errors."""
+"""`kourou`: the commands and their error handling."""
 
 import os
 import sys
@@ -22,13 +22,13 @@ app = typer.Typer(
 )
 
 ConfigFile = Annotated[
-    Path | None, typer.Option("--config", "-c", metavar="FILE", help="Properties file with Apache's names.")
+    Path | None, typer.Option("--config", "-c", metavar="FILE", help="Properties file, as Apache's.")
 ]
 Assignments = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A property, as in the file; may be repeated.")
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A property, as in the file; can be repeated.")
 ]
 ReadyFile = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Written when ready: JSON with pid and addresses.")
+    Path | None, typer.Option(metavar="FILE", help="Write this file when ready: JSON with pid and addresses.")
 ]
 Host = Annotated[str | None, typer.Option(help="Address to listen on (default: loopback).")]
 
@@ -71,7 +71,7 @@ def broker(
     ready_file: ReadyFile = None,
     log_level: LogLevel = "info",
 ) -> None:
-    """Run a broker: it keeps messages, and hands them out."""
+    """Run a broker: it stores messages and delivers them."""
     from kourou.cli import serve
 
     run(lambda: serve.broker(config, host, port, name_servers, assign or [], ready_file), log_level)
@@ -82,7 +82,7 @@ def run_all(
     host: Host = None,
     namesrv_port: Annotated[int, typer.Option(min=0, max=65535, help="Name server port (0: any free one).")] = 9876,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Broker port (0: any free one).")] = 10911,
-    store: Annotated[Path, typer.Option(metavar="DIR", help="Where state is kept.")] = Path("store"),
+    store: Annotated[Path, typer.Option(metavar="DIR", help="Directory of all files.")] = Path("store"),
     config: ConfigFile = None,
     assign: Assignments = None,
     ready_file: ReadyFile = None,
@@ -94,15 +94,15 @@ def run_all(
     run(lambda: serve.run_all(host, namesrv_port, port, store, config, assign or [], ready_file), log_level)
 
 
-promise(app, "send", "kourou.cli.sending", "send", "Send a message, or many.")
-promise(app, "tail", "kourou.cli.tailing", "tail", "Show messages as they come, without being a consumer.")
+promise(app, "send", "kourou.cli.sending", "send", "Send messages.")
+promise(app, "tail", "kourou.cli.tailing", "tail", "Show messages as they arrive, without joining a group.")
 promise(app, "consume", "kourou.cli.consuming", "consume", "Consume messages as a member of a group.")
 promise(
     app,
     "admin",
     "kourou.cli.admin",
     "app",
-    "Look after brokers, topics, groups and messages, with the names and flags of mqadmin.",
+    "Administer brokers, topics, groups and messages, with the commands and options of mqadmin.",
 )
 promise(
     app,
@@ -111,15 +111,25 @@ promise(
     "doctor",
     "Check addresses, ports, advertised IPs, disk, clock and versions, and say what to change.",
 )
-promise(app, "bench", "kourou.cli.bench", "bench", "Measure load, latency and CPU per message of a broker.")
-promise(app, "profile", "kourou.cli.profiles", "app", "Clusters by name: addresses and credentials.")
-promise(app, "store", "kourou.cli.store", "app", "Look at the files of a store: ours or Apache's, in use or not.")
+promise(
+    app, "bench", "kourou.cli.bench", "bench", "Measure the throughput, latency and CPU time per message of a broker."
+)
+promise(
+    app, "profile", "kourou.cli.profiles", "app", "Manage profiles: clusters by name, with addresses and credentials."
+)
+promise(
+    app,
+    "store",
+    "kourou.cli.store",
+    "app",
+    "Verify and inspect the files of a store, Kourou's or Apache's, even while it is in use.",
+)
 promise(
     app,
     "pipeline",
     "kourou.cli.pipelines_commands",
     "app",
-    "Jobs for Spark: archive, replay, dead letters, SQL. They need the extra spark.",
+    "Run Spark jobs: archive, replay, dead letters, SQL. They need the spark extra.",
 )
 
 
@@ -130,12 +140,12 @@ def main() -> None:
 
 
 def _occupy_standard_files() -> None:
-    """A standard file that was closed when we were started: no socket or store may get its number."""
+    """Opens standard files that were closed at the start, so that no socket or store file gets their numbers."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
     for name, number, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(number, mode, closefd=False))

@@ -1,4 +1,4 @@
-"""What `kourou bench` measures with: latencies in a histogram of fixed size, and the CPU time of processes."""
+"""Measuring for `kourou bench`: latencies in a histogram of fixed size, and the CPU time of processes."""
 
 import os
 import time
@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 SUB_BUCKETS = 64
-"""Buckets between a power of two and the next: a latency is known within 1.6 percent."""
+"""Buckets between two powers of two: latencies are exact to 1.6 percent."""
 
 LISTENING = "0A"
 
 
 class Histogram:
-    """Latencies in ns. Its memory does not depend on how many there are."""
+    """Latencies in ns. Its size does not depend on their number."""
 
     __slots__ = ("_counts", "count", "highest")
 
@@ -30,7 +30,7 @@ class Histogram:
         self.highest = max(self.highest, value)
 
     def at(self, share: float) -> int:
-        """The latency that this share of all does not exceed; 0 without any."""
+        """The latency that this share of them does not exceed; 0 if there are none."""
         wanted = share * self.count
         seen = 0
         for bucket in sorted(self._counts):
@@ -51,12 +51,12 @@ class Histogram:
 
 
 def cpu_ns(pid: int) -> int:
-    """The CPU time that a process has used. Raises OSError for one that is gone."""
+    """The CPU time that a process has used. Raises OSError if it does not exist."""
     return time.clock_gettime_ns(((~pid) << 3) | 2)  # the CPU clock of a process: see clock_getcpuclockid(3)
 
 
 def listening_pid(port: int) -> int | None:
-    """The process of this machine that listens on a port; None when there is none, or it belongs to another user."""
+    """The local process that listens on a port; None if there is none, or it belongs to another user."""
     sockets = {f"socket:[{inode}]" for inode in _listening_inodes(port)}
     if not sockets:
         return None
@@ -81,11 +81,11 @@ def _has_one_of(folder: Path, sockets: set[str]) -> bool:
     try:
         return any(os.readlink(one) in sockets for one in folder.iterdir())
     except OSError:
-        return False  # gone, or another user's
+        return False  # it has ended, or belongs to another user
 
 
 def is_local(host: str) -> bool:
-    """Whether an address is one of this machine: nothing can be bound to any other."""
+    """Whether an address belongs to this machine: only those can be bound."""
     import socket
 
     try:

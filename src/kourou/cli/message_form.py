@@ -1,4 +1,4 @@
-"""A message as commands show it: a line for people, the same JSON object for programs in all of them."""
+"""How commands show a message: as a line of text, or as a JSON object that is the same in all commands."""
 
 import json
 from enum import StrEnum
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class BodyForm(StrEnum):
-    """How bodies are shown."""
+    """How to show bodies."""
 
     TEXT = "text"
     JSON = "json"
@@ -38,7 +38,7 @@ def show_message(message: "Delivery", form: BodyForm, *, as_json: bool) -> None:
 
 
 def message_object(message: "Delivery", form: BodyForm = BodyForm.TEXT) -> dict[str, Any]:
-    """For programs: numbers as numbers, tags and keys as fields."""
+    """The JSON object of a message."""
     record = message.record
     return {
         "topic": message.topic,
@@ -64,7 +64,7 @@ def message_object(message: "Delivery", form: BodyForm = BodyForm.TEXT) -> dict[
 
 
 def body_of(message: "Delivery", form: BodyForm) -> Any:
-    """The body in this form; one that does not decompress is shown as it is stored."""
+    """The body in this form; if it can't be decompressed, as it is stored."""
     from kourou.protocol.errors import BodyError
 
     if form is BodyForm.NONE:
@@ -79,7 +79,7 @@ def body_of(message: "Delivery", form: BodyForm) -> Any:
         case BodyForm.JSON:
             try:
                 value = json.loads(body, parse_constant=str)
-                json.dumps(value)  # as deep as it may be
+                json.dumps(value)  # fails if it is nested too deeply
             except (ValueError, RecursionError):
                 return body.decode("utf-8", "replace")
             return value

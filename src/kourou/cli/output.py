@@ -1,9 +1,9 @@
-"""The one way to the terminal: all that a command shows goes through `show`.
+"""Output: everything that a command prints goes through `show`.
 
-`show` lets only printable text pass (see kourou.printable): no other module of the command line writes to the standard
+`show` escapes all but printable text (see kourou.printable). No other module of the command line writes to the standard
 streams, and a test in tests/architecture checks that.
 
-A reader that goes away, such as `head`, ends the command with exit code 0.
+When the reader of a pipe goes away, as `head` does, the command ends with exit code 0.
 """
 
 import io
@@ -20,20 +20,20 @@ import typer
 from kourou.printable import printable, printable_json, printable_lines
 
 PIPE_WIDTH = 200
-"""Columns of a table that goes to a file or a pipe, at least."""
+"""The minimum width of a table that goes to a file or a pipe."""
 
 FLOAT_DIGITS = 2
-"""Digits after the point of a figure, in tables and in JSON."""
+"""Decimal places of a number, in tables and in JSON."""
 
 
 class OutputClosed(typer.Exit):
-    """Nobody reads the standard output any more: the command ends, with exit code 0."""
+    """The reader of the standard output has gone: the command ends with exit code 0."""
 
 
 def show(*lines: str, error: bool = False) -> None:
-    """Write lines to the standard output, or to the standard error. A line may contain further lines.
+    """Write lines to the standard output or the standard error. A line may contain line breaks.
 
-    Raises OutputClosed when nobody reads the standard output any more, Exit with code 1 when it can't be written.
+    Raises OutputClosed if the reader of the standard output has gone, Exit with code 1 if it can't be written.
     """
     text = "".join(f"{printable_lines(line)}\n" for line in lines)
     if error:
@@ -52,36 +52,36 @@ def show(*lines: str, error: bool = False) -> None:
 
 
 def show_error(error: object) -> None:
-    """Why a command failed, in one line on the standard error."""
+    """Writes why a command failed, in one line on the standard error."""
     show(f"kourou: {printable(str(error))}", error=True)
 
 
 def _write(stream: TextIO, text: str) -> None:
     try:
         stream.write(text)
-    except UnicodeEncodeError:  # the locale of the terminal has no such character
+    except UnicodeEncodeError:  # the terminal's encoding does not have this character
         encoding = stream.encoding or "ascii"
         stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
     stream.flush()
 
 
 def discard_output() -> None:
-    """Let what is still in buffers go nowhere, or Python would report a closed pipe when it ends."""
+    """Discards what is still in buffers; otherwise Python would report a closed pipe at exit."""
     try:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
     except (OSError, ValueError):
-        pass  # not a real file, or closed already
+        pass  # not a real file, or already closed
 
 
 def is_output_closed() -> bool:
-    """Has the reader of the standard output gone? Known for pipes and sockets, without writing."""
+    """Whether the reader of the standard output has gone; works for pipes and sockets, without writing."""
     import select
 
     try:
         watch = select.poll()
-        watch.register(sys.stdout.fileno(), 0)  # errors are reported always
+        watch.register(sys.stdout.fileno(), 0)  # errors are always reported
         return any(event & (select.POLLERR | select.POLLNVAL) for _, event in watch.poll(0))
     except (OSError, ValueError):
         return False
@@ -96,12 +96,12 @@ def show_json(*values: object) -> None:
 
 
 def json_line(value: object) -> str:
-    """A value in one line of JSON; what JSON does not know is its text."""
+    """A value in one line of JSON; types that JSON does not have become strings."""
     return printable_json(json.dumps(value, ensure_ascii=False, default=str))
 
 
 def rounded(value: object) -> object:
-    """A figure as it is shown; None for one that is not finite, which JSON does not have."""
+    """A number, rounded; None for one that is not finite, which JSON does not have."""
     if isinstance(value, float):
         return round(value, FLOAT_DIGITS) if math.isfinite(value) else None
     if isinstance(value, list):
@@ -124,7 +124,7 @@ def cell(value: object) -> str:
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, fold: bool = True) -> None:
-    """Rows under their columns, numbers to the right; without `fold` a row is one line. Raises OutputClosed."""
+    """Shows a table with numbers right-aligned; without `fold` a row is one line. Raises OutputClosed."""
     from rich.table import Table
     from rich.text import Text
 
@@ -140,13 +140,13 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, fold
 
 
 def show_facts(facts: Mapping[str, object]) -> None:
-    """A line for each name and value. Raises OutputClosed."""
+    """Shows a line for each name and value. Raises OutputClosed."""
     width = max((len(printable(name)) for name in facts), default=0)
     show(*(f"{printable(name):<{width}} : {cell(value)}" for name, value in facts.items()))
 
 
 def _show_laid_out(table: Any) -> None:
-    """Without colours: what rich lays out passes `show` like everything else."""
+    """Lays a table out with rich, without colours, and writes it by `show`."""
     from rich.console import Console
 
     width = Console().width

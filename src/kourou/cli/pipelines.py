@@ -1,4 +1,4 @@
-"""`kourou pipeline`: the Spark jobs. What their verbs have in common; the verbs are in pipelines_*.py.
+"""`kourou pipeline`: the Spark jobs. What the commands have in common; the commands are in pipelines_*.py.
 
 Nothing here imports Spark, or anything that needs it, before a verb runs: `kourou --help` and the base install do
 without. A verb declares its options, and hands `execute` a function that is given a `Runner` and returns a `RunReport`.
@@ -21,32 +21,34 @@ if TYPE_CHECKING:
     from kourou.spark.pipelines.running import Runner
 
 app = typer.Typer(
-    help="Jobs for Spark: archive, replay, dead letters, SQL. They need the extra spark.", no_args_is_help=True
+    help="Run Spark jobs: archive, replay, dead letters, SQL. They need the spark extra.", no_args_is_help=True
 )
 
 Master = Annotated[
     str | None, typer.Option(metavar="URL", help="Spark's master: local[4], spark://…, yarn, k8s://… (local[*]).")
 ]
 Conf = Annotated[
-    list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark's; may be repeated.")
+    list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A Spark setting; can be repeated.")
 ]
 SourceOptions = Annotated[
     list[str] | None,
     typer.Option(
-        "--option", metavar="KEY=VALUE", help="An option of format rocketmq, such as accessKey=…; may be repeated."
+        "--option", metavar="KEY=VALUE", help="An option of format rocketmq, such as accessKey=…; can be repeated."
     ),
 ]
-JsonOutput = Annotated[bool, typer.Option("--json", help="An object per batch, and the report at the end.")]
-Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="The report as a page with charts.")]
-Once = Annotated[bool, typer.Option("--once/--continuous", help="End with what is there now, or go on for ever.")]
-Every = Annotated[str, typer.Option(metavar="TIME", help="With --continuous: how often a batch begins.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
-Where = Annotated[str | None, typer.Option(metavar="SQL", help="Only rows for which this is true, in Spark's SQL.")]
-Key = Annotated[
-    list[str] | None, typer.Option(metavar="KEY", help="Only messages with this key or unique key; may be repeated.")
+JsonOutput = Annotated[bool, typer.Option("--json", help="A JSON object per batch, and the report at the end.")]
+Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the report as a page with charts.")]
+Once = Annotated[
+    bool, typer.Option("--once/--continuous", help="End when the present messages are processed, or run until stopped.")
 ]
-Since = Annotated[str | None, typer.Option(metavar="TIME", help="Only what was stored at this time (UTC) or later.")]
-Until = Annotated[str | None, typer.Option(metavar="TIME", help="Only what was stored before this time (UTC).")]
+Every = Annotated[str, typer.Option(metavar="TIME", help="With --continuous: how often a batch starts.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
+Where = Annotated[str | None, typer.Option(metavar="SQL", help="Only rows that this Spark SQL condition accepts.")]
+Key = Annotated[
+    list[str] | None, typer.Option(metavar="KEY", help="Only messages with this key or unique key; can be repeated.")
+]
+Since = Annotated[str | None, typer.Option(metavar="TIME", help="Only messages stored at this time (UTC) or later.")]
+Until = Annotated[str | None, typer.Option(metavar="TIME", help="Only messages stored before this time (UTC).")]
 
 
 def execute(
@@ -57,14 +59,14 @@ def execute(
     as_json: bool = False,
     html: Path | None = None,
 ) -> None:
-    """Run a job with progress, signals and a report. Exit code 0 if it ended or was stopped, 1 if it failed."""
+    """Run a job with progress, signal handling and a report. Exit code 0 if it ended or was stopped, 1 if it failed."""
     from kourou.protocol.errors import KourouError
     from kourou.spark.session import check_installation
 
     settings = pairs(conf, "--conf")
-    log_to_stderr("WARNING")  # logging by itself would write to the terminal what peers say
+    log_to_stderr("WARNING")  # the default handler would write text of peers to the terminal unescaped
     if html is not None and not html.absolute().parent.is_dir():
-        raise typer.BadParameter(f"--html {html}: there is no folder {html.parent}")
+        raise typer.BadParameter(f"--html {html}: the directory {html.parent} does not exist")
     try:
         check_installation()
         from kourou.spark.pipelines.progress import JsonLines, Lines
@@ -83,7 +85,7 @@ def execute(
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
         sys.stdout.flush()
-        os._exit(130)  # at once: threads that serve Spark would hold up an orderly end
+        os._exit(130)  # at once: threads that serve Spark would delay a normal exit
 
 
 def _save(report: "RunReport", html: Path | None) -> None:
@@ -94,7 +96,7 @@ def _save(report: "RunReport", html: Path | None) -> None:
 
 
 def pairs(words: Iterable[str] | None, option: str) -> dict[str, str]:
-    """KEY=VALUE, many times. Raises BadParameter."""
+    """Parses KEY=VALUE words. Raises BadParameter."""
     found: dict[str, str] = {}
     for word in words or ():
         name, equals, value = word.partition("=")
@@ -105,7 +107,7 @@ def pairs(words: Iterable[str] | None, option: str) -> dict[str, str]:
 
 
 def source_options(namesrv: str | None, options: Iterable[str] | None) -> dict[str, str]:
-    """Options of format rocketmq, the name servers among them. Raises BadParameter without these."""
+    """The options of format rocketmq, with the name servers. Raises BadParameter if those are not given."""
     found = pairs(options, "--option")
     if namesrv:
         found["namesrv"] = namesrv
@@ -113,7 +115,7 @@ def source_options(namesrv: str | None, options: Iterable[str] | None) -> dict[s
         found = {**_profile_options(), **found}
     if "namesrv" not in found:
         raise typer.BadParameter(
-            "where is the name server? -n HOST:PORT, the variable NAMESRV_ADDR, or a profile (kourou profile add)"
+            "no name server is given: use -n HOST:PORT, set NAMESRV_ADDR, or add a profile (kourou profile add)"
         )
     return found
 
@@ -127,7 +129,9 @@ def _profile_options() -> dict[str, str]:
     if profile is None:
         return {}
     if profile.namespace is not None:
-        show_error("pipelines do not know namespaces: write topics as NAMESPACE%TOPIC, and give -n and credentials")
+        show_error(
+            "pipelines ignore a profile's namespace: write topics as NAMESPACE%TOPIC, and give -n and credentials"
+        )
         raise typer.Exit(1)
     given = {
         "namesrv": profile.namesrv,

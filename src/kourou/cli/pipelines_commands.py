@@ -1,4 +1,4 @@
-"""The verbs of `kourou pipeline`, each with its name."""
+"""The commands of `kourou pipeline`, by name."""
 
 from kourou.cli import pipelines_dlq, pipelines_lake, pipelines_stats, pipelines_streams
 from kourou.cli.pipelines import app

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kourou.spark.pipelines.report import RunReport
     from kourou.spark.pipelines.running import Runner
 
-app = typer.Typer(help="Dead letters: what there is, and back with them.", no_args_is_help=True)
+app = typer.Typer(help="Count dead letters, and send them again.", no_args_is_help=True)
 
 
 @app.command()
@@ -32,20 +32,20 @@ def triage(
     groups: Annotated[list[str] | None, typer.Argument(metavar="[GROUP]...", help="Groups (default: all).")] = None,
     namesrv: NameServers = None,
     by: Annotated[
-        str | None, typer.Option(metavar="PROPERTY", help="Tell them apart by this property, too: an exception, say.")
+        str | None, typer.Option(metavar="PROPERTY", help="Count by this property as well: the exception, for example.")
     ] = None,
     since: Since = None,
     until: Until = None,
     key: Key = None,
     where: Where = None,
-    sample: Annotated[int, typer.Option(min=0, metavar="N", help="Show so many of the newest.")] = 10,
+    sample: Annotated[int, typer.Option(min=0, metavar="N", help="Show this many of the newest.")] = 10,
     option: SourceOptions = None,
     master: Master = None,
     conf: Conf = None,
     as_json: JsonOutput = False,
     html: Html = None,
 ) -> None:
-    """Count the dead letters of groups: by topic, tags and how often they were consumed; how old; some of them."""
+    """Count the dead letters of groups by topic, tags and number of attempts; show their ages and the newest ones."""
     options = source_options(namesrv, option)
 
     def job(runner: "Runner") -> "RunReport":
@@ -68,28 +68,28 @@ def triage(
 
 @app.command()
 def redrive(
-    group: Annotated[str, typer.Argument(metavar="GROUP", help="The group whose dead letters they are.")],
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="The group with the dead letters.")],
     state: Annotated[
-        str, typer.Option(metavar="DIR", help="Remembers what was redriven; the same for all runs of a group.")
+        str, typer.Option(metavar="DIR", help="Records which were sent again; use the same for all runs of a group.")
     ],
     target: Annotated[
-        str, typer.Option(metavar="WHERE", help="origin, retry (this group alone sees them again), or a topic.")
+        str, typer.Option(metavar="WHERE", help="origin, retry (only this group gets them again), or a topic.")
     ] = "origin",
     namesrv: NameServers = None,
     since: Since = None,
     until: Until = None,
     key: Key = None,
     where: Where = None,
-    rate: Annotated[float | None, typer.Option(metavar="N", help="Messages per second at most.")] = None,
+    rate: Annotated[float | None, typer.Option(metavar="N", help="Maximum messages per second.")] = None,
     dry_run: DryRun = False,
-    batch_rows: Annotated[int, typer.Option(min=1, metavar="N", help="Dead letters of a batch at most.")] = 20_000,
+    batch_rows: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum dead letters per batch.")] = 20_000,
     option: SourceOptions = None,
     master: Master = None,
     conf: Conf = None,
     as_json: JsonOutput = False,
     html: Html = None,
 ) -> None:
-    """Send dead letters again. What was redriven once is not redriven by another run."""
+    """Send dead letters again, each only once over all runs."""
     options = source_options(namesrv, option)
 
     def job(runner: "Runner") -> "RunReport":

@@ -1,4 +1,4 @@
-"""`kourou pipeline archive`, `archive-store`, `compact` and `replay`: into a lake, and out of it."""
+"""`kourou pipeline archive`, `archive-store`, `compact` and `replay`: writing and reading a lake."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from kourou.spark.pipelines.report import RunReport
     from kourou.spark.pipelines.running import Runner
 
-LakeFolder = Annotated[str, typer.Argument(metavar="LAKE", help="A folder, or a place such as s3://bucket/lake.")]
+LakeFolder = Annotated[str, typer.Argument(metavar="LAKE", help="A directory, or a URL such as s3://bucket/lake.")]
 LakeFormat = Annotated[
     str | None,
     typer.Option(
         metavar="FORMAT",
-        help="Of a new lake: parquet (the default), or delta, which needs the extra delta. A lake keeps its format.",
+        help="Format of a new lake: parquet (the default), or delta, which needs the delta extra.",
     ),
 ]
 
@@ -45,8 +45,8 @@ def archive(
     pattern: Annotated[bool, typer.Option("--pattern", help="TOPICS is a regular expression for whole names.")] = False,
     once: Once = True,
     every: Every = "60s",
-    batch_rows: Annotated[int, typer.Option(min=1, metavar="N", help="Messages of a batch at most.")] = 2_000_000,
-    group: Annotated[str | None, typer.Option(help="Tell brokers how far it is, as this group.")] = None,
+    batch_rows: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum messages per batch.")] = 2_000_000,
+    group: Annotated[str | None, typer.Option(help="Commit the progress to brokers as this group.")] = None,
     format: LakeFormat = None,  # noqa: A002
     option: SourceOptions = None,
     master: Master = None,
@@ -54,7 +54,7 @@ def archive(
     as_json: JsonOutput = False,
     html: Html = None,
 ) -> None:
-    """Topics into Parquet files by topic, date and hour, each message exactly once. Goes on where it was."""
+    """Archive topics to Parquet files by topic, date and hour, each message exactly once. Continues the last run."""
     options = source_options(namesrv, option)
     parse_span(every, "--every")
 
@@ -78,13 +78,14 @@ def archive(
 
 
 def archive_store(
-    store: Annotated[str, typer.Argument(metavar="DIR", help="A store's root, or its commitlog folder.")],
+    store: Annotated[str, typer.Argument(metavar="DIR", help="A store's root, or its commitlog directory.")],
     lake: LakeFolder,
     broker: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The broker's name: files don't know it, and archive does.")
+        str | None,
+        typer.Option(metavar="NAME", help="The broker's name, which is not in the files and is part of the archive."),
     ] = None,
     topics: Annotated[
-        str | None, typer.Option(metavar="TOPICS", help="Only these (default: all but the system's).")
+        str | None, typer.Option(metavar="TOPICS", help="Only these topics (default: all but system topics).")
     ] = None,
     format: LakeFormat = None,  # noqa: A002
     option: Annotated[
@@ -98,7 +99,7 @@ def archive_store(
     as_json: JsonOutput = False,
     html: Html = None,
 ) -> None:
-    """The files of a store into the same lake, without asking the broker. Goes on where it was."""
+    """Archive the files of a store to the same lake, without using the broker. Continues the last run."""
     options = pairs(option, "--option")
 
     def job(runner: "Runner") -> "RunReport":
@@ -111,20 +112,23 @@ def archive_store(
 
 def compact(
     lake: LakeFolder,
-    topics: Annotated[str | None, typer.Option(metavar="TOPICS", help="Only these, separated by commas.")] = None,
+    topics: Annotated[
+        str | None, typer.Option(metavar="TOPICS", help="Only these topics, separated by commas.")
+    ] = None,
     target_size: Annotated[
-        str, typer.Option(metavar="SIZE", help="Merge files smaller than half of this, up to this: 64m, 1g.")
+        str,
+        typer.Option(metavar="SIZE", help="Merge files smaller than half this size into files of this size: 64m, 1g."),
     ] = "128m",
     vacuum: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Format delta: delete files that were replaced longer ago than this."),
+        typer.Option(metavar="TIME", help="Format delta: delete files that were replaced before this time: 7d."),
     ] = None,
     master: Master = None,
     conf: Conf = None,
     as_json: JsonOutput = False,
     html: Html = None,
 ) -> None:
-    """Merge the small files of a lake, beside runs that write to it. Each message stays there exactly once."""
+    """Merge the small files of a lake, even while other runs write to it. Each message stays in it exactly once."""
     if vacuum is not None:
         parse_span(vacuum, "--vacuum")
 
@@ -138,10 +142,10 @@ def compact(
 
 def replay(
     lake: LakeFolder,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where to.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to send to.")],
     namesrv: NameServers = None,
     source: Annotated[
-        str | None, typer.Option(metavar="TOPIC", help="Which topic of the lake, if it has several.")
+        str | None, typer.Option(metavar="TOPIC", help="The topic of the lake, if it has several.")
     ] = None,
     since: Since = None,
     until: Until = None,
@@ -155,7 +159,7 @@ def replay(
     as_json: JsonOutput = False,
     html: Html = None,
 ) -> None:
-    """Send messages of a lake to a topic, in the order of their queues, marked as replayed."""
+    """Send messages of a lake to a topic, in queue order, marked as replayed."""
     options = pairs(option, "--option") if dry_run else source_options(namesrv, option)
 
     def job(runner: "Runner") -> "RunReport":

@@ -1,4 +1,4 @@
-"""`kourou pipeline stats` and `kourou pipeline trace`: what goes on, for people and programs."""
+"""`kourou pipeline stats` and `kourou pipeline trace`: traffic, lag and latency."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from kourou.spark.pipelines.report import RunReport
     from kourou.spark.pipelines.running import Runner
 
-stats_app = typer.Typer(help="What goes through topics, and how far groups are behind.", no_args_is_help=True)
-trace_app = typer.Typer(help="What clients say in the trace topic.", no_args_is_help=True)
+stats_app = typer.Typer(help="Show the traffic of topics and the lag of groups.", no_args_is_help=True)
+trace_app = typer.Typer(help="Analyse the traces of clients.", no_args_is_help=True)
 
 Pattern = Annotated[bool, typer.Option("--pattern", help="TOPICS is a regular expression.")]
 
@@ -35,14 +35,14 @@ Pattern = Annotated[bool, typer.Option("--pattern", help="TOPICS is a regular ex
 @stats_app.command()
 def traffic(
     topics: Annotated[
-        str | None, typer.Argument(metavar="[TOPICS]", help="Names, separated by commas; all of a store without.")
+        str | None, typer.Argument(metavar="[TOPICS]", help="Names, separated by commas (default, with --store: all).")
     ] = None,
     namesrv: NameServers = None,
     store: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Count the files of this store instead of asking brokers.")
+        Path | None, typer.Option(metavar="DIR", help="Read the files of this store instead of using brokers.")
     ] = None,
     pattern: Pattern = False,
-    window: Annotated[str, typer.Option(metavar="TIME", help="How finely time is told apart: 10s, 5m.")] = "60s",
+    window: Annotated[str, typer.Option(metavar="TIME", help="Length of an interval: 10s, 5m.")] = "60s",
     since: Since = None,
     until: Until = None,
     key: Key = None,
@@ -53,7 +53,7 @@ def traffic(
     as_json: JsonOutput = False,
     html: Html = None,
 ) -> None:
-    """Count messages and bytes by topic, queue, tags and time; sizes, and how evenly queues are filled."""
+    """Count messages and bytes by topic, queue, tags and time; show sizes, and how evenly queues are filled."""
     options = pairs(option, "--option") if store is not None else source_options(namesrv, option)
     parse_span(window, "--window")
 
@@ -82,13 +82,13 @@ def lag(
     topics: Annotated[str, typer.Argument(metavar="TOPICS", help="Names, separated by commas.")],
     namesrv: NameServers = None,
     pattern: Pattern = False,
-    samples: Annotated[int, typer.Option(min=0, metavar="N", help="How often to look; 0 for ever.")] = 1,
-    every: Annotated[str, typer.Option(metavar="TIME", help="How often to look: 10s, 5m.")] = "10s",
+    samples: Annotated[int, typer.Option(min=0, metavar="N", help="How many samples to take; 0: until stopped.")] = 1,
+    every: Annotated[str, typer.Option(metavar="TIME", help="Interval between samples: 10s, 5m.")] = "10s",
     option: SourceOptions = None,
     as_json: JsonOutput = False,
     html: Html = None,
 ) -> None:
-    """How many messages groups have before them, queue by queue, and how long the oldest waits. Starts no Spark."""
+    """Show the lag of groups by queue, and how long the oldest message has waited. Does not start Spark."""
     options = source_options(namesrv, option)
     parse_span(every, "--every")
 
@@ -103,19 +103,19 @@ def lag(
 @trace_app.command()
 def latency(
     namesrv: NameServers = None,
-    topic: Annotated[str, typer.Option(metavar="TOPIC", help="Where clients write traces.")] = "RMQ_SYS_TRACE_TOPIC",
+    topic: Annotated[str, typer.Option(metavar="TOPIC", help="The trace topic.")] = "RMQ_SYS_TRACE_TOPIC",
     since: Since = None,
     until: Until = None,
     key: Key = None,
     where: Where = None,
-    slow: Annotated[int, typer.Option(min=0, metavar="N", help="Show so many of the slowest.")] = 20,
+    slow: Annotated[int, typer.Option(min=0, metavar="N", help="Show this many of the slowest.")] = 20,
     option: SourceOptions = None,
     master: Master = None,
     conf: Conf = None,
     as_json: JsonOutput = False,
     html: Html = None,
 ) -> None:
-    """Percentiles of sending, of the way from end to end and of consuming, by topic and group."""
+    """Show percentiles of send, end-to-end and consume times, by topic and group."""
     options = source_options(namesrv, option)
 
     def job(runner: "Runner") -> "RunReport":

@@ -26,18 +26,20 @@ if TYPE_CHECKING:
 Topics = Annotated[str, typer.Argument(metavar="TOPICS", help="Topics, separated by commas.")]
 Target = Annotated[str, typer.Argument(metavar="TARGET", help="The topic to send to.")]
 Checkpoint = Annotated[
-    str, typer.Option(metavar="DIR", help="Where it notes how far it is; one for each pipeline, for ever.")
+    str, typer.Option(metavar="DIR", help="Where the progress is stored; each pipeline needs its own, always the same.")
 ]
 
 
 def transform(
     topics: Topics,
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="The topic to send to; - for those in column topic.")],
+    target: Annotated[
+        str, typer.Argument(metavar="TARGET", help="The topic to send to; - to take it from the column topic.")
+    ],
     checkpoint: Checkpoint,
     sql: Annotated[
-        str | None, typer.Option(metavar="SQL", help="SELECT … FROM messages; it needs a column body.")
+        str | None, typer.Option(metavar="SQL", help="SELECT … FROM messages; the result needs a column body.")
     ] = None,
-    sql_file: Annotated[Path | None, typer.Option(metavar="FILE", help="The SQL stands in a file.")] = None,
+    sql_file: Annotated[Path | None, typer.Option(metavar="FILE", help="Read the SQL from a file.")] = None,
     namesrv: NameServers = None,
     once: Once = True,
     every: Every = "10s",
@@ -51,13 +53,13 @@ def transform(
     as_json: JsonOutput = False,
     html: Html = None,
 ) -> None:
-    """Send what SQL makes of a topic's messages to another topic."""
+    """Send the result of an SQL query over a topic to another topic."""
     options = source_options(namesrv, option)
     parse_span(every, "--every")
     if watermark is not None:
         parse_span(watermark, "--watermark")
     if (sql is None) == (sql_file is None):
-        raise typer.BadParameter("what to do? --sql or --sql-file")
+        raise typer.BadParameter("give --sql or --sql-file")
     try:
         text = sql or (sql_file.read_text() if sql_file is not None else "")
     except OSError as error:
@@ -86,8 +88,10 @@ def dedup(
     topics: Topics,
     target: Target,
     checkpoint: Checkpoint,
-    by: Annotated[str, typer.Option(metavar="KEY", help="unique_key, keys, or SQL over a message.")] = "unique_key",
-    window: Annotated[str, typer.Option(metavar="TIME", help="How long keys are remembered at least.")] = "1 hour",
+    by: Annotated[str, typer.Option(metavar="KEY", help="unique_key, keys, or an SQL expression.")] = "unique_key",
+    window: Annotated[
+        str, typer.Option(metavar="TIME", help="The minimum time for which keys are remembered.")
+    ] = "1 hour",
     namesrv: NameServers = None,
     once: Once = True,
     every: Every = "10s",
@@ -97,7 +101,7 @@ def dedup(
     as_json: JsonOutput = False,
     html: Html = None,
 ) -> None:
-    """Send a topic's messages to another topic, without those whose key was there already."""
+    """Send a topic's messages to another topic, without those whose key was seen before."""
     options = source_options(namesrv, option)
     parse_span(every, "--every")
     parse_span(window, "--window")

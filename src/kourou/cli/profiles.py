@@ -4,11 +4,11 @@
     kourou profile use prod
     kourou admin clusterList
 
-Which cluster a command talks to, the first that is given: -n, the variable NAMESRV_ADDR, the profile that the variable
-KOUROU_PROFILE names, the profile in use. With -n or NAMESRV_ADDR nothing of a profile is used, its credentials neither:
+A command uses the first of these that is given: -n, the variable NAMESRV_ADDR, the profile that the variable
+KOUROU_PROFILE names, the profile in use. With -n or NAMESRV_ADDR no profile is used, and so no credentials of it:
 they belong to its cluster.
 
-They are kept in ~/.config/kourou/profiles.json (or below XDG_CONFIG_HOME), which only its owner may read.
+Profiles are in ~/.config/kourou/profiles.json (or below XDG_CONFIG_HOME), which only its owner may read.
 """
 
 import json
@@ -25,14 +25,14 @@ from kourou.cli.running import CommandError, JsonOutput
 if TYPE_CHECKING:
     from kourou.client import Client
 
-app = typer.Typer(help="Clusters by name: addresses and credentials.", no_args_is_help=True)
+app = typer.Typer(help="Manage profiles: clusters by name, with addresses and credentials.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the profile.")]
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A cluster, and who we are there."""
+    """A cluster and the credentials for it."""
 
     namesrv: str
     access_key: str | None = None
@@ -42,7 +42,7 @@ class Profile:
     namespace: str | None = None
 
     def shown(self) -> dict[str, object]:
-        """Without secrets."""
+        """The profile without its secrets."""
         return {
             "namesrv": self.namesrv,
             "accessKey": self.access_key,
@@ -66,7 +66,7 @@ class Profiles:
 
     @classmethod
     def load(cls) -> "Profiles":
-        """None yet is no error. Raises CommandError for a file that can't be read."""
+        """Reads the file; without one there are no profiles. Raises CommandError if it can't be read."""
         path = cls.path()
         try:
             document = json.loads(path.read_bytes())
@@ -76,10 +76,10 @@ class Profiles:
         except OSError as error:
             raise CommandError(f"{path} can't be read: {error.strerror or error}") from None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CommandError(f"{path} is not a file of profiles ({error}): repair or delete it") from None
+            raise CommandError(f"{path} is not a valid profiles file ({error}): repair or delete it") from None
 
     def save(self) -> None:
-        """The old file or the new one, whole, after a crash at any moment. Raises CommandError."""
+        """Replaces the file atomically: a crash leaves the old file or the new one. Raises CommandError."""
         path = self.path()
         document = {"use": self.in_use, "profiles": {name: asdict(one) for name, one in self.by_name.items()}}
         aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -105,7 +105,7 @@ class Profiles:
         found = self.by_name.get(name)
         if found is None:
             known = ", ".join(sorted(self.by_name)) or "none"
-            raise CommandError(f"there is no profile {name!r}; there are: {known}")
+            raise CommandError(f"profile {name!r} does not exist; there are: {known}")
         return found
 
 
@@ -113,7 +113,7 @@ class Profiles:
 
 
 def chosen_profile() -> Profile | None:
-    """The profile for a command without -n and NAMESRV_ADDR. Raises CommandError for one that does not exist."""
+    """The profile for a command without -n and NAMESRV_ADDR. Raises CommandError if it does not exist."""
     name = os.environ.get("KOUROU_PROFILE")
     profiles = Profiles.load()
     name = name or profiles.in_use
@@ -121,7 +121,7 @@ def chosen_profile() -> Profile | None:
 
 
 def name_servers_or_profile(name_servers: str | None) -> str | None:
-    """The addresses alone. Raises CommandError."""
+    """The addresses of the name servers, given or from the profile. Raises CommandError."""
     if name_servers:
         return name_servers
     profile = chosen_profile()
@@ -129,12 +129,12 @@ def name_servers_or_profile(name_servers: str | None) -> str | None:
 
 
 def is_from_profile(name_servers: str | None) -> bool:
-    """Whether a profile says which cluster a command talks to. Raises CommandError."""
+    """Whether a command gets its cluster from a profile. Raises CommandError."""
     return not name_servers and chosen_profile() is not None
 
 
 def open_client(name_servers: str | None, **options: Any) -> "Client":
-    """A client of the cluster that was given or chosen. Raises CommandError, ClientError."""
+    """A client of the given cluster, or of the profile's. Raises CommandError, ClientError."""
     from kourou.client import connect
 
     if name_servers:
@@ -142,7 +142,7 @@ def open_client(name_servers: str | None, **options: Any) -> "Client":
     profile = chosen_profile()
     if profile is None:
         raise CommandError(
-            "no name server is given: give -n HOST:PORT, set NAMESRV_ADDR, or add a profile (kourou profile add)"
+            "no name server is given: use -n HOST:PORT, set NAMESRV_ADDR, or add a profile (kourou profile add)"
         )
     return connect(
         profile.namesrv,
@@ -164,14 +164,14 @@ def add(
     namesrv: Annotated[
         str, typer.Option("--namesrv", "-n", metavar="HOST:PORT", help="Name servers, separated by semicolons.")
     ],
-    access_key: Annotated[str | None, typer.Option(help="Access key, where brokers ask for one.")] = None,
+    access_key: Annotated[str | None, typer.Option(help="Access key, if the brokers need one.")] = None,
     secret_key: Annotated[
-        str | None, typer.Option(envvar="KOUROU_SECRET_KEY", help="Its secret key (asked for, if not given).")
+        str | None, typer.Option(envvar="KOUROU_SECRET_KEY", help="Its secret key (prompted for if not given).")
     ] = None,
-    security_token: Annotated[str | None, typer.Option(help="Security token, where brokers ask for one.")] = None,
-    tls: Annotated[bool, typer.Option("--tls", help="Connections are encrypted.")] = False,
+    security_token: Annotated[str | None, typer.Option(help="Security token, if the brokers need one.")] = None,
+    tls: Annotated[bool, typer.Option("--tls", help="Encrypt connections.")] = False,
     namespace: Annotated[str | None, typer.Option(help="Namespace of topics and groups.")] = None,
-    use: Annotated[bool, typer.Option("--use", help="Use it from now on.")] = False,
+    use: Annotated[bool, typer.Option("--use", help="Use this profile from now on.")] = False,
 ) -> None:
     """Add a profile, or replace it."""
     if access_key is None and secret_key is not None:
@@ -199,7 +199,7 @@ def _check_addresses(namesrv: str) -> None:
 
 @app.command("list")
 def list_profiles(as_json: JsonOutput = False) -> None:
-    """The profiles, and which is in use."""
+    """List the profiles, and which one is in use."""
     profiles = _loaded()
     rows = [
         {"name": name, "inUse": name == profiles.in_use, **one.shown()}
@@ -217,13 +217,13 @@ def show_profile(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Name (default: the one in use).")] = None,
     as_json: JsonOutput = False,
 ) -> None:
-    """One profile, without its secrets."""
+    """Show one profile, without its secrets."""
     from kourou.cli.output import show_facts
 
     profiles = _loaded()
     name = name or os.environ.get("KOUROU_PROFILE") or profiles.in_use
     if name is None:
-        show_error("no profile is in use: kourou profile use NAME")
+        show_error("no profile is in use: give a name, or use one (kourou profile use NAME)")
         raise typer.Exit(1)
     facts = {"name": name, "inUse": name == profiles.in_use, **_named(profiles, name).shown()}
     if as_json:
@@ -239,7 +239,7 @@ def use(
 ) -> None:
     """Use a profile from now on."""
     if (name is None) != none:
-        raise typer.BadParameter("either a name or --none is expected")
+        raise typer.BadParameter("give either a name or --none")
     profiles = _loaded()
     if name is not None:
         _named(profiles, name)

@@ -1,4 +1,4 @@
-"""What commands have in common: options, the event loop, and what happens to errors."""
+"""What commands have in common: options, the event loop, error handling."""
 
 import sys
 from collections.abc import Callable, Coroutine
@@ -27,15 +27,15 @@ JsonOutput = Annotated[bool, typer.Option("--json", help="JSON for programs, one
 LogLevel = Annotated[str, typer.Option(help="debug, info, warning or error.", envvar="KOUROU_LOG_LEVEL")]
 
 CLOSED_CHECK_SECONDS = 0.2
-"""How often a command that waits checks whether somebody still reads its output."""
+"""How often a waiting command checks whether the reader of its output has gone."""
 
 
 class CommandError(Exception):
-    """A command that can't do what it was asked for; the text says why."""
+    """A command failed; the text says why."""
 
 
 def run(command: Callable[[], Coroutine[Any, Any, None]], log_level: str) -> None:
-    """Run an asyncio command with logging; an error of ours is one line, not a traceback."""
+    """Run an asyncio command with logging; a KourouError or CommandError is shown as one line, not as a traceback."""
     import asyncio
 
     from kourou.protocol.errors import KourouError
@@ -58,7 +58,7 @@ def run(command: Callable[[], Coroutine[Any, Any, None]], log_level: str) -> Non
 
 
 async def until_stopped(work: "Coroutine[Any, Any, None]") -> None:
-    """Do some work until it ends, SIGINT or SIGTERM comes, or nobody reads the standard output any more."""
+    """Do some work until it ends, SIGINT or SIGTERM arrives, or the reader of the standard output has gone."""
     import asyncio
     import signal
 
@@ -88,7 +88,7 @@ async def _cancel_when_closed(task: "asyncio.Task[None]") -> None:
 
 
 def log_to_stderr(level: str) -> None:
-    """A line for each message, and only printable text, whatever peers put into it."""
+    """Logs to the standard error, with all but printable text escaped."""
     import logging
 
     from kourou.printable import printable, printable_lines
@@ -99,7 +99,7 @@ def log_to_stderr(level: str) -> None:
             return super().formatMessage(record)
 
         def format(self, record: logging.LogRecord) -> str:
-            return printable_lines(super().format(record))  # with it the traceback, whose last line is a message too
+            return printable_lines(super().format(record))  # the traceback as well: it may quote a peer
 
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(name)s %(message)s"))
@@ -109,14 +109,14 @@ def log_to_stderr(level: str) -> None:
 def show_unexpected(
     kind: type[BaseException], error: BaseException, trace: "TracebackType | None"
 ) -> None:  # sys.excepthook
-    """A traceback of a fault of ours may quote a peer."""
+    """Shows the traceback of an internal error, escaped: it may quote a peer."""
     import traceback
 
     show("".join(traceback.format_exception(kind, error, trace)).rstrip("\n"), error=True)
 
 
 def _loop_factory() -> "Callable[[], asyncio.AbstractEventLoop] | None":
-    """uvloop where it is installed: 2.7 times less CPU with many small connections."""
+    """uvloop if it is installed: 2.7 times less CPU time with many small connections."""
     try:
         import uvloop
     except ImportError:

@@ -1,4 +1,4 @@
-"""`kourou send`: one line to produce."""
+"""`kourou send`: sends messages."""
 
 import os
 import sys
@@ -20,39 +20,44 @@ if TYPE_CHECKING:
     from kourou.client import Client, SendResult
 
 LINES_AHEAD = 256
-"""Lines that are read before they are sent, at most."""
+"""Lines that are read ahead at most."""
 
 CHUNK_SIZE = 64 * 1024
 
 LINE_SIZE_MAX = 16 * 1024 * 1024
-"""Bytes of a body that are read, at most; brokers take less."""
+"""Bytes of a body that are read at most; brokers accept less."""
 
 
 def send(
     topic: Annotated[str, typer.Argument(help="The topic.")],
     body: Annotated[
-        str | None, typer.Argument(help="The body; without it, that of --file or the standard input.")
+        str | None, typer.Argument(help="The body (default: read it from --file or the standard input).")
     ] = None,
     name_servers: NameServers = None,
-    tag: Annotated[str | None, typer.Option("--tag", "-t", help="Its tag.")] = None,
-    key: Annotated[list[str] | None, typer.Option("--key", "-k", help="A key to find it by; may be repeated.")] = None,
-    prop: Annotated[
-        list[str] | None, typer.Option("--property", "-p", metavar="KEY=VALUE", help="A property; may be repeated.")
+    tag: Annotated[str | None, typer.Option("--tag", "-t", help="The tag.")] = None,
+    key: Annotated[
+        list[str] | None, typer.Option("--key", "-k", help="A key to find the message by; can be repeated.")
     ] = None,
-    ordering_key: Annotated[str | None, typer.Option(help="Messages with the same one stay in order.")] = None,
-    delay: Annotated[str | None, typer.Option(help="Deliver it later: 500ms, 10s, 5m, 2h, 1d.")] = None,
+    prop: Annotated[
+        list[str] | None, typer.Option("--property", "-p", metavar="KEY=VALUE", help="A property; can be repeated.")
+    ] = None,
+    ordering_key: Annotated[str | None, typer.Option(help="Messages with the same key stay in order.")] = None,
+    delay: Annotated[
+        str | None, typer.Option(help="Deliver the message after this time: 500ms, 10s, 5m, 2h, 1d.")
+    ] = None,
     delay_level: Annotated[
-        int | None, typer.Option(min=1, help="Deliver it after this delay level of the broker (1 to 18, as a rule).")
+        int | None,
+        typer.Option(min=1, help="Deliver the message after this delay level of the broker (1 to 18 by default)."),
     ] = None,
     file: Annotated[Path | None, typer.Option("--file", "-f", help="Read the body from a file.")] = None,
     lines: Annotated[bool, typer.Option("--lines", help="Each line of the standard input is a message.")] = False,
-    count: Annotated[int, typer.Option(min=1, help="Send it so many times.")] = 1,
+    count: Annotated[int, typer.Option(min=1, help="Send the message this many times.")] = 1,
     as_json: JsonOutput = False,
     log_level: LogLevel = "warning",
 ) -> None:
-    """Send a message, or many."""
+    """Send messages."""
     if delay is not None and delay_level is not None:
-        raise typer.BadParameter("--delay and --delay-level exclude each other")
+        raise typer.BadParameter("give either --delay or --delay-level, not both")
     options = {
         "tag": tag,
         "keys": key or [],
@@ -66,9 +71,9 @@ def send(
 
 
 def _bodies(body: str | None, file: Path | None, *, lines: bool) -> list[bytes] | None:
-    """None stands for the lines of the standard input."""
+    """The bodies to send; None for the lines of the standard input."""
     if sum((body is not None, file is not None, lines)) > 1:
-        raise typer.BadParameter("a body, --file and --lines exclude each other")
+        raise typer.BadParameter("give only one of a body, --file and --lines")
     if lines:
         return None
     if body is not None:
@@ -80,14 +85,14 @@ def _bodies(body: str | None, file: Path | None, *, lines: bool) -> list[bytes] 
         except OSError as error:
             raise typer.BadParameter(f"{file} can't be read: {error.strerror}") from None
     if sys.stdin.isatty():
-        raise typer.BadParameter("a body is expected: as an argument, by --file, or on the standard input")
+        raise typer.BadParameter("no body is given: give it as an argument, with --file, or on the standard input")
     return [_whole(sys.stdin.buffer, "the standard input")]
 
 
 def _whole(stream: BinaryIO, what: str) -> bytes:
     body = stream.read(LINE_SIZE_MAX + 1)
     if len(body) > LINE_SIZE_MAX:
-        raise typer.BadParameter(f"{what} has more than {LINE_SIZE_MAX} bytes: too many for a message")
+        raise typer.BadParameter(f"{what} has more than {LINE_SIZE_MAX} bytes, which is too large for a message")
     return body
 
 
@@ -134,11 +139,11 @@ def _show(topic: str, result: "SendResult", *, as_json: bool) -> None:
 
 
 DELAY_LEVELS = 18
-"""Levels of a broker with Apache's setting, for one that does not tell."""
+"""The number of levels of a broker that does not report it: Apache's default."""
 
 
 async def _check_delay_level(mq: "Client", topic: str, level: int) -> None:
-    """A broker delivers after its longest delay when a level is too high. Raises CommandError instead."""
+    """Raises CommandError for a level that the broker does not have; the broker would use its longest delay."""
     from kourou.protocol.errors import RefusedError
 
     for data in (await mq.admin.topics.route(topic)).broker_datas:
@@ -150,7 +155,7 @@ async def _check_delay_level(mq: "Client", topic: str, level: int) -> None:
             text = (await mq.admin.brokers.config(address)).get("messageDelayLevel", "")
             levels = len(text.split()) or DELAY_LEVELS
         except RefusedError:
-            pass  # it may allow sending and no administration
+            pass  # sending may be allowed although administration is not
         if level > levels:
             raise CommandError(f"--delay-level {level}: broker {data.broker_name} has levels 1 to {levels}")
 
@@ -169,10 +174,10 @@ async def _each(bodies: list[bytes] | None) -> AsyncIterator[bytes]:
 
 
 async def lines_of(stream: BinaryIO) -> AsyncIterator[bytes]:
-    """The lines of a stream without their ends, as they come. Raises CommandError for one that is too long.
+    """The lines of a stream, without line ends, as they arrive. Raises CommandError for a line that is too long.
 
-    A thread reads them, for a read of a terminal or of a pipe may take for ever; heartbeats go on meanwhile. It is a
-    daemon: nothing waits for it when the command ends.
+    A thread reads them, because a read of a terminal or a pipe may block for ever; heartbeats continue meanwhile. It is
+    a daemon thread: the command does not wait for it at its end.
     """
     import asyncio
 
@@ -193,7 +198,7 @@ async def lines_of(stream: BinaryIO) -> AsyncIterator[bytes]:
             with suppress(RuntimeError):  # the loop has ended
                 put(error if isinstance(error, CommandError) else CommandError(f"the input can't be read: {error}"))
         except RuntimeError:
-            pass  # the loop has ended, and nobody waits for lines
+            pass  # the loop has ended: the lines are no longer needed
 
     threading.Thread(target=read, name="kourou-lines", daemon=True).start()
     while (line := await found.get()) is not None:
@@ -215,13 +220,13 @@ def _lines(stream: BinaryIO) -> Iterator[bytes]:
             begin = end + 1
         del kept[:begin]
         if len(kept) > LINE_SIZE_MAX:
-            raise CommandError(f"a line has more than {LINE_SIZE_MAX} bytes: too many for a message")
+            raise CommandError(f"a line has more than {LINE_SIZE_MAX} bytes, which is too large for a message")
     if kept:
         yield bytes(kept)
 
 
 def _chunks(stream: BinaryIO) -> Iterator[bytes]:
-    """What comes, as it comes. A file is read past its buffer, whose lock Python wants to have when it ends."""
+    """Chunks as they arrive. Reads below the buffer, whose lock Python needs at exit."""
     try:
         descriptor = os.dup(stream.fileno())
     except (OSError, ValueError):  # not a real file

@@ -41,9 +41,10 @@ log = logging.getLogger(__name__)
 async def namesrv(
     config: Path | None, host: str | None, port: int | None, assignments: list[str], ready_file: Path | None
 ) -> None:
-    """`kourou namesrv`. Files are where Apache has them: in ~/namesrv, and the settings in the file given with -c.
+    """`kourou namesrv`. Files have Apache's paths: in ~/namesrv, and the settings in the file given with -c.
 
-    Settings that a request changes are written there; without -c they are written and, as with Apache, not read again.
+    Settings that a request changes are written there; without -c they are written but, as with Apache, not read at the
+    next start.
     """
     folder = Path.home() / "namesrv"
     defaults = Settings(
@@ -51,7 +52,7 @@ async def namesrv(
         config_store_path=str(config.resolve() if config else folder / "namesrv.properties"),
     )
     given = read_conf(config) if config else {}
-    given.pop("configStorePath", None)  # the file itself, wherever it was when it was written
+    given.pop("configStorePath", None)  # the given file itself, even if it was moved after it was written
     settings = _with(defaults, given, config)
     await _serve_namesrv(settings, given, parse_assignments(assignments), host, port, ready_file)
 
@@ -65,8 +66,9 @@ async def run_all(
     assignments: list[str],
     ready_file: Path | None,
 ) -> None:
-    """`kourou run`: a name server and a broker in one process. Settings that requests may change are as they were when
-    it last ran with this store."""
+    """`kourou run`: a name server and a broker in one process.
+
+    Settings that requests changed are kept in the store, and the next run with this store uses them."""
     root = store.resolve()
     folder = root / "namesrv"
     kept = folder / "namesrv.properties"
@@ -112,7 +114,7 @@ async def run_all(
 
 
 def _beside(error: AddressError, namesrv_port: int, port: int, store: Path) -> str:
-    """What to do when a port of `kourou run` is taken, by another run of it as a rule."""
+    """What to do when a port of `kourou run` is in use, usually by another `kourou run`."""
     other = f"--namesrv-port {namesrv_port + 1} --port {port + 10} --store {store}-2"
     return (
         f"{error.problem}. If Kourou or RocketMQ runs there already, use it or stop it. To run another beside it, "
@@ -128,7 +130,7 @@ async def broker(
     assignments: list[str],
     ready_file: Path | None,
 ) -> None:
-    """`kourou broker`: files are where Apache has them, in ~/store, unless broker.conf says otherwise."""
+    """`kourou broker`: files have Apache's paths, in ~/store, unless broker.conf sets others."""
     given = {**(read_conf(config) if config else {}), **parse_assignments(assignments)}
     if name_servers is not None:
         given["namesrvAddr"] = name_servers
@@ -172,9 +174,11 @@ def _configured(defaults: Configuration, given: Mapping[str, str], source: Path 
     for key in broker_unknown_keys(given):
         log.warning("property %s is unknown and ignored", key)
     for key in broker_unused_keys(given):
-        log.info("property %s has no meaning here and is ignored", key)
+        log.info("property %s has no effect in Kourou and is ignored", key)
     if configuration.broker.role is Role.SYNC_MASTER:
-        log.warning("brokerRole=SYNC_MASTER: no slave can follow this version; messages are safe on this disk alone")
+        log.warning(
+            "brokerRole=SYNC_MASTER has no effect: there is no replication yet, messages are stored on this disk only"
+        )
     return configuration
 
 
@@ -184,7 +188,7 @@ def _broker_process(
     tls: TlsSettings | None,
     name_server_tls: TlsSettings | None = None,
 ) -> BrokerProcess:
-    """Loopback is listened on until a host is given, by --host, bindAddress or brokerIP1; clients are told that one."""
+    """Listens on loopback unless --host, bindAddress or brokerIP1 gives a host, which is also announced to clients."""
     broker, process = configuration.broker, configuration.process
     told = "brokerIP1" in configuration.given and broker.ip
     bind = process.bind_address or told or "127.0.0.1"
@@ -224,7 +228,7 @@ async def _serve_namesrv(
     ready_file: Path | None,
     store: Path | None = None,
 ) -> None:
-    """`given` are the properties of a file, which `settings` have already; `assigned` those of the command line."""
+    """`given` are the properties of the file, which `settings` contain; `assigned` those of the command line."""
     settings = _with(settings, assigned, None)
     if host is not None:
         settings = replace(settings, bind_address=host)
@@ -234,7 +238,7 @@ async def _serve_namesrv(
     for key in unknown_keys(properties):
         log.warning("property %s is unknown and ignored", key)
     for key in unused_keys(properties):
-        log.info("property %s has no meaning here and is ignored", key)
+        log.info("property %s has no effect in Kourou and is ignored", key)
     allow_many_connections()
     process = NameServerProcess(settings, tls=tls_settings(properties), other_properties=other_properties(given))
 

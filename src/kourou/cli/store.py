@@ -1,4 +1,4 @@
-"""`kourou store`: look at the files of a store, without a broker. The work is in verifying.py and inspecting.py."""
+"""`kourou store`: verifies and inspects the files of a store, without a broker: see verifying.py and inspecting.py."""
 
 from enum import Enum
 from pathlib import Path
@@ -6,14 +6,16 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="Look at the files of a store: ours or Apache's, in use or not.", no_args_is_help=True)
+app = typer.Typer(
+    help="Verify and inspect the files of a store, Kourou's or Apache's, even while it is in use.", no_args_is_help=True
+)
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The store's root (storePathRootDir).")]
 CommitLog = Annotated[
-    Path | None, typer.Option("--commit-log", metavar="DIR", help="Where the log is, if not in DIR/commitlog.")
+    Path | None, typer.Option("--commit-log", metavar="DIR", help="The commit log, if it is not in DIR/commitlog.")
 ]
-Live = Annotated[bool, typer.Option("--live", help="Also while a broker has it open.")]
-Json = Annotated[bool, typer.Option("--json", help="For programs.")]
+Live = Annotated[bool, typer.Option("--live", help="Verify even while a broker uses the store.")]
+Json = Annotated[bool, typer.Option("--json", help="Output as JSON.")]
 
 
 class Part(Enum):
@@ -30,7 +32,7 @@ class Part(Enum):
 def verify(directory: Directory, commit_log: CommitLog = None, live: Live = False, as_json: Json = False) -> None:
     """Check every record, queue entry and index entry. Changes nothing.
 
-    Exit code 1: there are problems. 2: it could not be checked.
+    Exit code 1: problems were found. 2: the store could not be checked.
     """
     from kourou.cli import verifying
     from kourou.cli.running import log_to_stderr
@@ -43,17 +45,20 @@ def verify(directory: Directory, commit_log: CommitLog = None, live: Live = Fals
 def inspect(
     directory: Directory,
     part: Annotated[Part, typer.Argument(help="What to show.")] = Part.OVERVIEW,
-    topic: Annotated[str | None, typer.Option(help="Of this topic only.")] = None,
-    queue: Annotated[int | None, typer.Option(help="Of this queue of the topic only.")] = None,
+    topic: Annotated[str | None, typer.Option(help="Only this topic.")] = None,
+    queue: Annotated[int | None, typer.Option(help="Only this queue of the topic.")] = None,
     start: Annotated[
-        int | None, typer.Option("--from", help="The first offset: of the queue if one is given, else of the log.")
+        int | None,
+        typer.Option("--from", help="The first offset: in the queue if --queue is given, otherwise in the log."),
     ] = None,
-    count: Annotated[int, typer.Option(min=1, help="How many at most.")] = 20,
-    key: Annotated[str | None, typer.Option(help="Records of the topic with this key, by the index.")] = None,
+    count: Annotated[int, typer.Option(min=1, help="Maximum number of rows.")] = 20,
+    key: Annotated[
+        str | None, typer.Option(help="Only records of the topic with this key, found by the index.")
+    ] = None,
     commit_log: CommitLog = None,
     as_json: Json = False,
 ) -> None:
-    """Show records, queues, the index or the checkpoint. Changes nothing, and may be used while a broker runs."""
+    """Show records, queues, the index or the checkpoint. Changes nothing; works while a broker is running."""
     from kourou.cli import inspecting
     from kourou.cli.running import log_to_stderr
 

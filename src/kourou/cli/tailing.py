@@ -1,6 +1,6 @@
-"""`kourou tail`: one line to watch.
+"""`kourou tail`: shows messages as they arrive.
 
-It belongs to no group: it pulls from all queues, commits nothing, and nobody's consumers notice it.
+It joins no group: it pulls from all queues and commits nothing, so it does not affect any consumer.
 """
 
 from collections.abc import AsyncGenerator
@@ -30,16 +30,18 @@ def tail(
         str, typer.Option("--from", help="last, first, a time ago (5m), or a time (2026-01-31T12:00).")
     ] = "last",
     tags: Annotated[str | None, typer.Option(help="Only these tags: 'paid || new'.")] = None,
-    sql: Annotated[str | None, typer.Option(help="Only what this SQL92 expression accepts, if the broker can.")] = None,
+    sql: Annotated[
+        str | None, typer.Option(help="Only messages that this SQL92 expression accepts, if the broker supports it.")
+    ] = None,
     key: Annotated[str | None, typer.Option(help="Only messages with this key.")] = None,
     queue: Annotated[int | None, typer.Option(help="Only this queue.")] = None,
-    body: Annotated[BodyForm, typer.Option(help="How bodies are shown.")] = BodyForm.TEXT,
-    limit: Annotated[int | None, typer.Option("--limit", "-l", min=1, help="Stop after so many messages.")] = None,
-    follow: Annotated[bool, typer.Option("--follow/--no-follow", help="Wait for more at the end.")] = True,
+    body: Annotated[BodyForm, typer.Option(help="How to show bodies.")] = BodyForm.TEXT,
+    limit: Annotated[int | None, typer.Option("--limit", "-l", min=1, help="Stop after this many messages.")] = None,
+    follow: Annotated[bool, typer.Option("--follow/--no-follow", help="Wait for new messages at the end.")] = True,
     as_json: JsonOutput = False,
     log_level: LogLevel = "warning",
 ) -> None:
-    """Show messages as they come, without being a consumer."""
+    """Show messages as they arrive, without joining a group."""
     wanted = _Wanted(topic, parse_start(begin), tags, sql, key, queue, follow)
     run(lambda: until_stopped(_tail(name_servers, wanted, body, limit, as_json=as_json)), log_level)
 
@@ -70,7 +72,7 @@ async def _tail(name_servers: str | None, wanted: _Wanted, form: BodyForm, limit
 
 
 async def _messages(mq: Any, wanted: _Wanted) -> AsyncGenerator[Any, None]:
-    """The messages of all queues, in the order that they come. Ends when all are read, unless it is to follow."""
+    """The messages of all queues, in the order in which they arrive. Ends when all are read, unless it follows."""
     import asyncio
 
     consumer = mq.pull(group=TAIL_GROUP)
@@ -100,7 +102,7 @@ async def _messages(mq: Any, wanted: _Wanted) -> AsyncGenerator[Any, None]:
 
 
 async def _taken(found: "asyncio.Queue[Any]", readers: dict[Any, "asyncio.Task[None]"], until: float) -> Any:
-    """What was found, until a time, or until nobody looks any more."""
+    """The messages that the readers found, until a time, or until all readers have ended."""
     import asyncio
 
     loop = asyncio.get_running_loop()

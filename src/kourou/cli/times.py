@@ -38,7 +38,7 @@ def parse_start(text: str, option: str = "--from") -> Ends | float:
 
 
 def moment(time_ms: int) -> str:
-    """A time in ms, for people: local, or nothing for none or one that no calendar has."""
+    """A time in ms as local time; empty for no time, or one outside the calendar."""
     if time_ms <= 0:
         return ""
     try:
@@ -48,7 +48,7 @@ def moment(time_ms: int) -> str:
 
 
 def iso_time(time_ms: int) -> str | None:
-    """A time in ms for programs: local with its zone, ISO 8601; None for none or one that no calendar has."""
+    """A time in ms as local time with zone, ISO 8601; None for no time, or one outside the calendar."""
     if time_ms <= 0:
         return None
     try:

@@ -1,4 +1,4 @@
-"""`kourou store verify`: findings as they come, a bar for people, a document for programs."""
+"""`kourou store verify`: prints findings as they come, with a progress bar on a terminal; or one JSON document."""
 
 import sys
 import time
@@ -22,17 +22,17 @@ def verify(root: Path, commit_log: Path | None, *, live: bool, as_json: bool) ->
     try:
         files = StoreFiles.at(root, commit_log)
         if not files.is_store:
-            show_error(f"{root} is no store: neither commitlog/ nor a checkpoint is in it")
+            show_error(f"{root} is not a store: it has neither commitlog/ nor a checkpoint")
             return NOT_CHECKED
         lock = None if live else files.lock()
     except (StoreError, OSError) as error:
-        remedy = ". To look at it all the same: --live" if isinstance(error, StoreError) else ""
+        remedy = ". To verify it anyway: --live" if isinstance(error, StoreError) else ""
         show_error(f"{error}{remedy}")
         return NOT_CHECKED
     try:
         report, seconds = _run(files, live, as_json)
     except OSError as error:
-        show_error(f"it could not be checked to the end: {error}")
+        show_error(f"the check could not be completed: {error}")
         return NOT_CHECKED
     finally:
         if lock is not None:

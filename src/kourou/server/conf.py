@@ -91,7 +91,7 @@ def tls_settings(properties: Mapping[str, str]) -> TlsSettings:
     merged = {**_tls_file(properties), **{key: v for key, v in properties.items() if key.startswith("tls.")}}
     for key in merged:
         if key.startswith("tls.") and not key.startswith("tls.client.") and key not in TLS_KEYS:
-            log.warning("property %s has no meaning here and is ignored", key)
+            log.warning("property %s has no effect in Kourou and is ignored", key)
     word = merged.get("tls.server.mode", TlsMode.PERMISSIVE.value).lower()
     try:
         mode = TlsMode(word)

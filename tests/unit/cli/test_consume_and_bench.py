@@ -78,7 +78,7 @@ def test_a_command_consumes_and_its_failure_means_again(broker: EmbeddedThread) 
     assert (good.exit_code, good.stderr) == (0, "")
     assert not _again(broker, "good")
     bad = kourou(broker, *consume, "-g", "bad", "--exec", f'{sys.executable} -c "raise SystemExit(3)"')
-    assert "ended with 3; it comes again" in bad.stderr
+    assert "ended with 3; it will be delivered again" in bad.stderr
     assert _again(broker, "bad")
     missing = kourou(broker, *consume, "-g", "missing", "--exec", "/no/such/command")
     assert missing.exit_code == 1

@@ -83,8 +83,8 @@ def test_pipelines_take_the_profile_in_use() -> None:
     [
         (("profile", "add", "p", "-n", "nonsense"), 2, "host:port is expected"),
         (("profile", "add", "p", "-n", "a:1", "--secret-key", "x"), 2, "--secret-key needs --access-key"),
-        (("profile", "use", "p"), 1, "there is no profile 'p'; there are: none"),
-        (("profile", "remove", "p"), 1, "there is no profile 'p'"),
+        (("profile", "use", "p"), 1, "profile 'p' does not exist; there are: none"),
+        (("profile", "remove", "p"), 1, "profile 'p' does not exist"),
         (("profile", "use"), 2, "either a name or --none"),
         (("admin", "clusterList"), 1, "no name server is given"),
     ],
@@ -102,4 +102,4 @@ def test_a_broken_file_is_named(home: Path) -> None:
     for words in (("profile", "list"), ("admin", "clusterList")):
         result = kourou(*words)
         assert result.exit_code == 1
-        assert "profiles.json is not a file of profiles" in result.stderr
+        assert "profiles.json is not a valid profiles file" in result.stderr

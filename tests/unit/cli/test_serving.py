@@ -233,7 +233,7 @@ def test_the_file_is_read_and_written(start: Start, tmp_path: Path) -> None:
     assert conf.with_name("namesrv.conf.bak").read_text().startswith("# mine")
     again = start(*NAMESRV, "-c", str(conf))
     assert again.settings()["waitSecondsForService"] == "7"
-    assert "has no meaning here" not in again.log
+    assert "has no effect in Kourou" not in again.log
 
 
 def test_without_a_file_changes_last_until_the_end(start: Start, home: Path) -> None:
@@ -252,7 +252,7 @@ def test_words_of_the_command_line_come_last(start: Start, tmp_path: Path) -> No
     settings = server.settings()
     assert (settings["waitSecondsForService"], settings["productEnvName"]) == ("2", "file")
     assert settings["listenPort"] == server.ready["namesrv"].rpartition(":")[2]
-    assert "property serverWorkerThreads has no meaning here and is ignored" in server.log
+    assert "property serverWorkerThreads has no effect in Kourou and is ignored" in server.log
 
 
 def test_run_remembers_settings_and_nothing_else(start: Start, tmp_path: Path) -> None:
@@ -306,7 +306,7 @@ def test_tls_from_the_file(start: Start, tmp_path: Path, certificate: tuple[Path
     body = b"waitSecondsForService=7"
     for _ in range(2):
         server = start(*NAMESRV, "-c", str(conf))
-        assert "property tls.ciphers has no meaning here and is ignored" in server.log
+        assert "property tls.ciphers has no effect in Kourou and is ignored" in server.log
         with pytest.raises(ConnectionLostError):
             server.get()
         answer = asyncio.run(server.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body, tls=trusting))

@@ -295,7 +295,7 @@ def test_no_store(tmp_path: Path) -> None:
         for command in (["verify", folder], ["inspect", folder]):
             code, out, err = run(*command)
             assert (code, out) == (2, "")
-            assert "is no store" in err
+            assert "is not a store" in err
 
 
 # ── Damage ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -718,7 +718,7 @@ def test_a_checkpoint(sample: Path, root: Path) -> None:
     (root / "checkpoint").unlink()
     code, _, err = run("inspect", root, "checkpoint")
     assert code == 2
-    assert "is not there" in err
+    assert "does not exist" in err
 
 
 def test_bodies(tmp_path: Path) -> None:
@@ -750,7 +750,7 @@ def test_tables_for_people(sample: Path, part: str) -> None:
 
 
 def test_nothing_to_show(sample: Path) -> None:
-    assert run("inspect", sample, "records", "--topic", "nobody")[1] == "nothing is there\n"
+    assert run("inspect", sample, "records", "--topic", "nobody")[1] == "nothing found\n"
 
 
 def test_options_that_need_others(sample: Path) -> None:
@@ -764,7 +764,7 @@ def test_a_running_store_can_be_inspected(root: Path, running: Store) -> None:
     send(running, message(900, "fresh"))
     (record,) = inspected(root, "records", "--topic", "fresh", "--queue", 0)
     assert record["body"].startswith("900 ")
-    assert inspected(root)["last_run"].startswith("not ended")
+    assert inspected(root)["last_run"].startswith("not closed")
 
 
 def test_damaged_records_are_passed_over(root: Path, places: list[int]) -> None:

@@ -66,5 +66,5 @@ def test_mistakes_are_told_at_the_start(properties: dict[str, str], message: str
 def test_tls_keys_without_meaning_here_are_named(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     tls_settings({"tls.protocols": "TLSv1.3", "tls.client.certPath": "x", "tls.server.mode": "permissive"})
-    assert "property tls.protocols has no meaning here and is ignored" in caplog.text
+    assert "property tls.protocols has no effect in Kourou and is ignored" in caplog.text
     assert "tls.client" not in caplog.text

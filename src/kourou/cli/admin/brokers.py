@@ -37,12 +37,14 @@ Namespace = Annotated[str, typer.Option("--namespace", "-s", help="Namespace.")]
 async def cluster_list(
     mq: "Client",
     cluster: ClusterName = None,
-    more: Annotated[bool, typer.Option("--moreStats", "-m", help="Messages of yesterday and today.")] = False,
+    more: Annotated[
+        bool, typer.Option("--moreStats", "-m", help="Show the number of messages of yesterday and today.")
+    ] = False,
     interval: Annotated[
-        int | None, typer.Option("--interval", "-i", min=1, metavar="SECONDS", help="Again and again, so often.")
+        int | None, typer.Option("--interval", "-i", min=1, metavar="SECONDS", help="Repeat at this interval.")
     ] = None,
 ) -> Output:
-    """Clusters, their brokers, and how busy these are."""
+    """List clusters and their brokers, with message rates."""
     if interval is None:
         return await _clusters(mq, cluster, more=more)
     return Repeated(interval, lambda: _clusters(mq, cluster, more=more))
@@ -96,7 +98,7 @@ _WHEN = ("YesterdayMorning", "TodayMorning", "TodayNow")
 
 @command("brokerStatus")
 async def broker_status(mq: "Client", broker: BrokerAddress = None, cluster: ClusterName = None) -> Output:
-    """A broker's figures, or those of all masters of a cluster."""
+    """Show the state of a broker, or of all masters of a cluster."""
     outputs: list[Output] = []
     for address, name in (await brokers_of(mq, broker, cluster)).items():
         runtime = await mq.admin.brokers.runtime(address)
@@ -112,13 +114,11 @@ async def broker_status(mq: "Client", broker: BrokerAddress = None, cluster: Clu
 async def broker_consumption(
     mq: "Client",
     broker: OneBroker,
-    timeout_ms: Annotated[
-        int, typer.Option("--timeoutMillis", "-t", min=1, help="How long the broker may take.")
-    ] = 50_000,
-    level: Annotated[int, typer.Option("--level", "-l", help="Only queues with at least this many to consume.")] = 0,
+    timeout_ms: Annotated[int, typer.Option("--timeoutMillis", "-t", min=1, help="Timeout of the request.")] = 50_000,
+    level: Annotated[int, typer.Option("--level", "-l", help="Only queues with at least this lag.")] = 0,
     order: Annotated[str, typer.Option("--order", "-o", help="true: only ordered topics.")] = "false",
 ) -> Output:
-    """How far all groups are on one broker."""
+    """Show the progress of all groups on one broker."""
     from kourou.client.admin.groups import Groups
     from kourou.client.admin.requests import AdminRequests
 
@@ -150,7 +150,7 @@ async def producer_connection(
     group: Annotated[str, typer.Option("--producerGroup", "-g")],
     topic: Annotated[str, typer.Option("--topic", "-t")],
 ) -> Output:
-    """The producers of a group that are connected to a topic's brokers."""
+    """List the producers of a group that are connected to a topic's brokers."""
     route = await mq.admin.topics.route(topic)
     found: dict[str | None, list[object]] = {}
     for broker in route.broker_datas:
@@ -166,7 +166,7 @@ async def producer_connection(
 async def all_producers(
     mq: "Client", broker: Annotated[str, typer.Option("--broker", "-b", help="Broker, host:port.")]
 ) -> Output:
-    """All producers that are connected to a broker."""
+    """List all producers that are connected to a broker."""
     table = (await mq.admin.brokers.all_producers(broker)).data
     rows = [
         [group, one.client_id, one.remote_ip, one.language, one.version]
@@ -178,7 +178,7 @@ async def all_producers(
 
 @command("getBrokerConfig")
 async def broker_config(mq: "Client", broker: BrokerAddress = None, cluster: ClusterName = None) -> Output:
-    """A broker's settings, or those of all brokers of a cluster."""
+    """Show the settings of a broker, or of all brokers of a cluster."""
     outputs: list[Output] = []
     for address, name in (await brokers_of(mq, broker, cluster, with_slaves=True)).items():
         config = await mq.admin.brokers.config(address)
@@ -190,7 +190,7 @@ async def broker_config(mq: "Client", broker: BrokerAddress = None, cluster: Clu
 
 
 def typed_setting(key: str, text: str) -> object:
-    """A setting as Apache types it; one that Apache does not know is text."""
+    """A setting with the type that Apache gives it; an unknown one stays a string."""
     from kourou.broker.known_properties import KNOWN_TEXT
 
     kind = next((line.split(" ")[0] for line in KNOWN_TEXT.splitlines() if line.split(" ")[1:2] == [key]), "text")
@@ -207,7 +207,7 @@ async def update_broker_config(
     broker: BrokerAddress = None,
     cluster: ClusterName = None,
     with_slaves: Annotated[
-        str, typer.Option("--updateAllBroker", "-a", help="true: with -c, the slaves as well.")
+        str, typer.Option("--updateAllBroker", "-a", help="true: with -c, change slaves as well.")
     ] = "false",
 ) -> Output:
     """Change a setting of a broker while it runs."""
@@ -222,7 +222,7 @@ async def stats_all(
     topic: Annotated[str | None, typer.Option("--topic", "-t", help="Only this topic.")] = None,
     active: Annotated[bool, typer.Option("--activeTopic", "-a", help="Only topics with messages in 24 hours.")] = False,
 ) -> Output:
-    """Rates of topics, and of the groups that consume them."""
+    """Show the message rates of topics and of the groups that consume them."""
     rows: list[list[object]] = []
     for name in [topic] if topic is not None else await mq.admin.topics.list():
         if topic is None and name.startswith(("%RETRY%", "%DLQ%")):
@@ -264,46 +264,46 @@ async def _sum(mq: "Client", brokers: list[str], name: str, key: str) -> tuple[f
 
 @command("cleanExpiredCQ")
 async def clean_queues(mq: "Client", broker: BrokerAddress = None, cluster: Cluster = None) -> Output:
-    """Delete consume queues whose messages are gone."""
+    """Delete consume queues whose messages have expired."""
     await mq.admin.brokers.clean_expired_queues(broker=broker, cluster=cluster)
     return Done("expired consume queues are deleted")
 
 
 @command("cleanUnusedTopic")
 async def clean_topics(mq: "Client", broker: BrokerAddress = None, cluster: Cluster = None) -> Output:
-    """Delete the queues of topics that are no more."""
+    """Delete the queues of topics that no longer exist."""
     await mq.admin.brokers.clean_unused_topics(broker=broker, cluster=cluster)
     return Done("queues of unused topics are deleted")
 
 
 @command("deleteExpiredCommitLog")
 async def clean_log(mq: "Client", broker: BrokerAddress = None, cluster: Cluster = None) -> Output:
-    """Delete old files of the commit log now."""
+    """Delete expired files of the commit log now."""
     await mq.admin.brokers.delete_expired_log(broker=broker, cluster=cluster)
     return Done("expired files of the commit log are being deleted")
 
 
 @command("wipeWritePerm")
 async def wipe_write_perm(mq: "Client", broker: BrokerName) -> Output:
-    """Let no more messages come to a broker."""
+    """Stop clients from sending to a broker."""
     return _changed(await mq.admin.brokers.wipe_write_perm(broker), broker)
 
 
 @command("addWritePerm")
 async def add_write_perm(mq: "Client", broker: BrokerName) -> Output:
-    """Let messages come to a broker again."""
+    """Allow clients to send to a broker again."""
     return _changed(await mq.admin.brokers.add_write_perm(broker), broker)
 
 
 def _changed(counts: dict[str, int], broker: str) -> Output:
     if not any(counts.values()):
-        raise CommandError(f"no topic was changed: no name server knows topics of a broker {broker!r}")
+        raise CommandError(f"no topic was changed: no name server has topics of a broker {broker!r}")
     return Rows(["#Name Server", "#Topics"], [list(row) for row in counts.items()])
 
 
 @command("getNamesrvConfig")
 async def name_server_config(mq: "Client") -> Output:
-    """The settings of the name servers."""
+    """Show the settings of the name servers."""
     tables = await mq.admin.brokers.name_server_config()
     rows = [
         [address, key, value == "true" if value in ("true", "false") else number_or_text(value)]
@@ -322,13 +322,13 @@ async def update_name_server_config(mq: "Client", key: Key, value: Value) -> Out
 
 @command("updateKvConfig")
 async def put_value(mq: "Client", namespace: Namespace, key: Key, value: Value) -> Output:
-    """Set a value that name servers keep."""
+    """Set a value in the KV settings of the name servers."""
     await mq.admin.brokers.put_value(namespace, key, value)
     return Done(f"{namespace}: {key}={value}")
 
 
 @command("deleteKvConfig")
 async def delete_value(mq: "Client", namespace: Namespace, key: Key) -> Output:
-    """Delete a value that name servers keep."""
+    """Delete a value from the KV settings of the name servers."""
     await mq.admin.brokers.delete_value(namespace, key)
     return Done(f"{namespace}: {key} is deleted")

@@ -3,8 +3,8 @@
     @command("topicRoute")
     async def topic_route(mq: Client, topic: TopicName) -> Output: ...
 
-gives `kourou admin topicRoute -t TOPIC [-n ADDRESS] [--json]`. It returns rows, facts, messages or a sentence.
-Options have the names of mqadmin; a test compares them with a list of all.
+declares `kourou admin topicRoute -t TOPIC [-n ADDRESS] [--json]`. The function returns rows, facts or a sentence.
+Options have mqadmin's names; a test compares them with the complete list.
 """
 
 import inspect
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="admin",
-    help="Look after brokers, topics, groups and messages, with the names and flags of mqadmin.",
+    help="Administer brokers, topics, groups and messages, with the commands and options of mqadmin.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -46,9 +46,9 @@ class Rows:
     columns: Sequence[str]
     rows: Iterable[Sequence[object]]
     summary: Mapping[str, object] = field(default_factory=dict)
-    """Lines below it; in JSON one more object."""
+    """Lines below the table; in JSON one more object."""
     objects: Sequence[Mapping[str, object]] | None = None
-    """In JSON instead of the rows, if there is more to tell."""
+    """The JSON objects, if they have more than the rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,26 +57,26 @@ class Facts:
 
     facts: Mapping[str, object]
     as_object: Mapping[str, object] | None = None
-    """In JSON, if it is something else."""
+    """The JSON object, if it differs from the facts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Something was done; a sentence says what."""
+    """A sentence about what was done."""
 
     sentence: str
 
 
 @dataclass(frozen=True, slots=True)
 class Many:
-    """Several of these, one after the other."""
+    """Several outputs, one after another."""
 
     outputs: Sequence["Output"]
 
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """Asked and shown again and again, until the command is stopped."""
+    """An output that is requested and shown repeatedly, until the command is stopped."""
 
     seconds: float
     ask: Callable[[], Awaitable["Output"]]
@@ -136,7 +136,7 @@ async def _perform(
 
 
 def show_output(output: Output, *, as_json: bool) -> None:
-    """Show it, for people or for programs. Raises OutputClosed."""
+    """Show an output, as text or as JSON. Raises OutputClosed."""
     match output:
         case Rows(columns, rows, summary, objects):
             if as_json:
@@ -165,7 +165,7 @@ def show_output(output: Output, *, as_json: bool) -> None:
 
 
 def key_of(column: str) -> str:
-    """A column's name as JSON has it: `#Broker Name` is brokerName."""
+    """The JSON name of a column: `#Broker Name` is brokerName."""
     words = column.replace("#", "").replace(".", " ").replace("(ms)", "").split()
     if not words:
         return ""
@@ -174,7 +174,7 @@ def key_of(column: str) -> str:
 
 
 def number_or_text(text: str) -> int | float | str:
-    """What a broker tells in text, as the number that it is; text that is no number, or not written like one, stays."""
+    """Converts a broker's text to a number if it is written as one; other text is returned unchanged."""
     try:
         number = int(text)
     except ValueError:
@@ -189,7 +189,7 @@ def number_or_text(text: str) -> int | float | str:
 
 
 def rates(text: str) -> object:
-    """Rates over three spans of time as brokers tell them: "0.2 0.19996 "; None for one that is not known yet."""
+    """A broker's rates over three periods, "0.2 0.19996 ", as numbers; None for a period that is not complete yet."""
     words = [number_or_text(word) if word else None for word in text.split(" ")]
     if any(isinstance(word, str) for word in words):
         return text
@@ -202,7 +202,7 @@ def rates(text: str) -> object:
 def masters_or(broker: str | None, cluster: str | None) -> None:
     """Raises BadParameter unless one of them is given."""
     if (broker is None) == (cluster is None):
-        raise typer.BadParameter("either a broker (-b) or a cluster (-c) is expected")
+        raise typer.BadParameter("give either a broker (-b) or a cluster (-c)")
 
 
 async def brokers_of(
@@ -221,12 +221,12 @@ async def brokers_of(
         if with_slaves or number == 0
     }
     if not found:
-        raise CommandError(f"cluster {cluster!r} has no master at present")
+        raise CommandError(f"cluster {cluster!r} has no master now")
     return found
 
 
 async def in_cluster(mq: "Client", cluster: str | None) -> Callable[[str | None], bool]:
-    """Whether a broker name is in the cluster, if one is given. Raises CommandError for one that does not exist."""
+    """A test whether a broker name is in the cluster, if one is given. Raises CommandError if it does not exist."""
     if cluster is None:
         return lambda _: True
     names = _names_in(await mq.admin.brokers.cluster(), cluster)
@@ -237,7 +237,7 @@ def _names_in(info: "ClusterInfo", cluster: str) -> set[str]:
     names = info.cluster_addr_table.get(cluster)
     if names is None:
         known = ", ".join(sorted(info.cluster_addr_table)) or "none"
-        raise CommandError(f"there is no cluster {cluster!r}; there are: {known}")
+        raise CommandError(f"cluster {cluster!r} does not exist; there are: {known}")
     return set(names)
 
 
@@ -245,7 +245,7 @@ def _names_in(info: "ClusterInfo", cluster: str) -> set[str]:
 
 
 def truth(text: str | None, flag: str) -> bool | None:
-    """mqadmin's flags have `true` or `false` as their value."""
+    """The value of a flag: mqadmin's flags take `true` or `false`."""
     if text is None:
         return None
     if text.lower() not in ("true", "false"):
@@ -254,9 +254,9 @@ def truth(text: str | None, flag: str) -> bool | None:
 
 
 def parse_time(text: str) -> float | None:
-    """Seconds since the epoch; None stands for the end.
+    """Seconds since the epoch; None means the end.
 
-    `now`, -1 for the end, ms since the epoch, or `yyyy-MM-dd#HH:mm:ss:SSS` as mqadmin has it.
+    `now`, -1 for the end, ms since the epoch, or `yyyy-MM-dd#HH:mm:ss:SSS` as in mqadmin.
     """
     if text in ("-1", "max"):
         return None

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kourou.protocol.message import MessageQueue
 
 Group = Annotated[str, typer.Option("--group", "-g", help="Consumer group.")]
-Force = Annotated[str, typer.Option("--force", "-f", help="false: no queue goes back.")]
+Force = Annotated[str, typer.Option("--force", "-f", help="false: do not move any queue backwards.")]
 
 
 @command("updateSubGroup")
@@ -39,24 +39,32 @@ async def update_group(
     group: GroupName,
     broker: BrokerAddress = None,
     cluster: ClusterName = None,
-    consume: Annotated[str | None, typer.Option("--consumeEnable", "-s", help="true: it may consume.")] = None,
-    from_min: Annotated[str | None, typer.Option("--consumeFromMinEnable", "-m", help="true: from the start.")] = None,
-    broadcast: Annotated[str | None, typer.Option("--consumeBroadcastEnable", "-d", help="true: to all.")] = None,
-    retry_queues: Annotated[int | None, typer.Option("--retryQueueNums", "-q", help="Queues for retries.")] = None,
-    retries: Annotated[int | None, typer.Option("--retryMaxTimes", "-r", help="Tries before the dead letters.")] = None,
-    orderly: Annotated[str | None, typer.Option("--consumeMessageOrderly", "-o", help="true: in order.")] = None,
-    policy: Annotated[
-        str | None, typer.Option("--groupRetryPolicy", "-p", help="How long between retries, as JSON.")
+    consume: Annotated[str | None, typer.Option("--consumeEnable", "-s", help="true: the group may consume.")] = None,
+    from_min: Annotated[
+        str | None, typer.Option("--consumeFromMinEnable", "-m", help="true: a new group starts at the first message.")
     ] = None,
+    broadcast: Annotated[
+        str | None, typer.Option("--consumeBroadcastEnable", "-d", help="true: broadcast consumption is allowed.")
+    ] = None,
+    retry_queues: Annotated[int | None, typer.Option("--retryQueueNums", "-q", help="Number of retry queues.")] = None,
+    retries: Annotated[
+        int | None, typer.Option("--retryMaxTimes", "-r", help="Retries before a message becomes a dead letter.")
+    ] = None,
+    orderly: Annotated[
+        str | None, typer.Option("--consumeMessageOrderly", "-o", help="true: consume in order.")
+    ] = None,
+    policy: Annotated[str | None, typer.Option("--groupRetryPolicy", "-p", help="The retry policy, as JSON.")] = None,
     broker_id: Annotated[int | None, typer.Option("--brokerId", "-i", help="Broker id to consume from.")] = None,
     slow_id: Annotated[
-        int | None, typer.Option("--whichBrokerWhenConsumeSlowly", "-w", help="Broker id for a group that is behind.")
+        int | None,
+        typer.Option("--whichBrokerWhenConsumeSlowly", "-w", help="Broker id to consume from when the group is slow."),
     ] = None,
     notify: Annotated[
-        str | None, typer.Option("--notifyConsumerIdsChanged", "-a", help="true: members are told of changes.")
+        str | None,
+        typer.Option("--notifyConsumerIdsChanged", "-a", help="true: notify members when the group changes."),
     ] = None,
 ) -> Output:
-    """Make a group, or change it: what is not given stays as it is."""
+    """Create a group, or change it. Settings that are not given stay unchanged."""
     import msgspec
 
     from kourou.protocol.bodies import SubscriptionGroupConfig
@@ -78,7 +86,7 @@ async def update_group(
     config = SubscriptionGroupConfig()
     for address in await brokers_of(mq, broker, cluster):
         config = SubscriptionGroupConfig()
-        with suppress(RefusedError):  # a new one is made
+        with suppress(RefusedError):  # the group does not exist: create it
             config = await mq.admin.groups.config(group, address)
         config = msgspec.structs.replace(config, **changes)
         await mq.admin.groups.create(group, broker=address, config=config)
@@ -96,7 +104,7 @@ def _retry_policy(text: str | None) -> object:
 
 
 def retry_text(retries: int) -> str:
-    return f"{retries} tries before the dead letters"
+    return f"{retries} retries before a message becomes a dead letter"
 
 
 @command("deleteSubGroup")
@@ -105,7 +113,7 @@ async def delete_group(
     group: GroupName,
     broker: BrokerAddress = None,
     cluster: ClusterName = None,
-    offsets: Annotated[str, typer.Option("--removeOffset", "-r", help="true: forget how far it is, too.")] = "false",
+    offsets: Annotated[str, typer.Option("--removeOffset", "-r", help="true: delete its offsets as well.")] = "false",
 ) -> Output:
     """Delete a group."""
     await brokers_of(mq, broker, cluster)
@@ -115,9 +123,9 @@ async def delete_group(
 
 @command("getConsumerConfig")
 async def group_config(mq: "Client", group: GroupName) -> Output:
-    """A group's settings on each broker.
+    """Show a group's settings on each broker.
 
-    Among all of the broker's: asked for one group that does not exist, brokers make it.
+    Reads the settings of all groups: brokers create a group that does not exist when they are asked for it alone.
     """
     rows = []
     for name, data in sorted((await mq.admin.brokers.cluster()).broker_addr_table.items()):
@@ -144,21 +152,21 @@ async def group_config(mq: "Client", group: GroupName) -> Output:
 @command("consumerProgress")
 async def progress(
     mq: "Client",
-    group: Annotated[str | None, typer.Option("--groupName", "-g", help="One group, queue by queue.")] = None,
+    group: Annotated[str | None, typer.Option("--groupName", "-g", help="Show one group, queue by queue.")] = None,
     topic: Annotated[str | None, typer.Option("--topicName", "--topic", "-t", help="Only this topic.")] = None,
     show_clients: Annotated[
-        str, typer.Option("--showClientIP", "-s", help="true: with the member that has each queue.")
+        str, typer.Option("--showClientIP", "-s", help="true: show the member that each queue is assigned to.")
     ] = "false",
     cluster: Cluster = None,
 ) -> Output:
-    """How far groups are."""
+    """Show the progress of consumer groups."""
     groups = mq.admin.groups
     is_wanted = await in_cluster(mq, cluster)
     if group is not None:
         found = await groups.progress(group, topic)
         if not found.queues:
             where = "" if topic is None else f" in topic {topic!r}"
-            raise CommandError(f"no broker knows how far group {group!r} is{where}: it has not consumed anything")
+            raise CommandError(f"no broker has offsets of group {group!r}{where}: it has not consumed anything")
         owners = await _owners(mq, group) if truth(show_clients, "-s") else None
         return _queues(found, owners, is_wanted)
     rows: list[list[object]] = []
@@ -193,7 +201,7 @@ def _queues(
 
 
 async def _owners(mq: "Client", group: str) -> "dict[MessageQueue, str]":
-    """Which member has each queue, by the members' own word."""
+    """The member that each queue is assigned to, according to the members."""
     from kourou.protocol.errors import KourouError, RefusedError
 
     owners: dict[MessageQueue, str] = {}
@@ -205,7 +213,7 @@ async def _owners(mq: "Client", group: str) -> "dict[MessageQueue, str]":
         try:
             info = await mq.admin.groups.running_info(group, member.client_id or "")
         except KourouError:
-            continue  # gone meanwhile
+            continue  # it has left meanwhile
         owners |= dict.fromkeys(info.mq_table, (member.client_addr or "").rpartition(":")[0])
     return owners
 
@@ -225,7 +233,7 @@ async def connections(
     group: Annotated[str, typer.Option("--consumerGroup", "-g", help="Consumer group.")],
     broker: BrokerAddress = None,
 ) -> Output:
-    """The members of a group, and what it subscribes to."""
+    """Show the members of a group and its subscriptions."""
     from kourou.client.admin.requests import AdminRequests
     from kourou.protocol.bodies import ConsumerConnection
     from kourou.protocol.codes import RequestCode
@@ -265,11 +273,13 @@ async def reset_offset(
     offset: Annotated[int | None, typer.Option("--offset", "-o", help="With -q: to this offset.")] = None,
     cluster: Cluster = None,
 ) -> Output:
-    """Let a group go on from a time."""
+    """Reset a group to a time."""
     force_it = truth(force, "-f") is not False
     await in_cluster(mq, cluster)  # raises for one that does not exist
     if (broker is None) != (queue_id is None) or (offset is not None and queue_id is None):
-        raise typer.BadParameter("one queue is given by -b and -q, and with them -o; either all queues or one")
+        raise typer.BadParameter(
+            "to reset one queue give -b and -q, and optionally -o; without them all queues are reset"
+        )
     if broker is not None and queue_id is not None:
         return await _reset_queue(mq, group, topic, broker, queue_id, parse_time(when), offset)
     return _offsets(await mq.admin.groups.reset_to_time(group, topic, parse_time(when), force=force_it), group, topic)
@@ -278,7 +288,7 @@ async def reset_offset(
 async def _reset_queue(
     mq: "Client", group: str, topic: str, broker: str, queue_id: int, when: float | None, offset: int | None
 ) -> Output:
-    """One queue: the broker stores the offset, and tells members. Java: resetOffsetByQueueId."""
+    """Resets one queue: the broker stores the offset and tells the members. Java: resetOffsetByQueueId."""
     from kourou.client.admin.requests import AdminRequests
     from kourou.protocol.bodies import ResetOffsetBody
     from kourou.protocol.codes import RequestCode
@@ -304,7 +314,7 @@ async def _reset_queue(
 
 @command("skipAccumulatedMessage")
 async def skip(mq: "Client", group: Group, topic: TopicName, force: Force = "true", cluster: Cluster = None) -> Output:
-    """Forget everything that a group has not consumed yet."""
+    """Skip all messages that a group has not consumed yet."""
     await in_cluster(mq, cluster)  # raises for one that does not exist
     force_it = truth(force, "-f") is not False
     return _offsets(await mq.admin.groups.reset_to_time(group, topic, None, force=force_it), group, topic)
@@ -312,7 +322,7 @@ async def skip(mq: "Client", group: Group, topic: TopicName, force: Force = "tru
 
 def _offsets(found: "dict[MessageQueue, int]", group: str, topic: str) -> Output:
     if not found:
-        raise CommandError(f"nothing was reset: no broker knows how far group {group!r} is in topic {topic!r}")
+        raise CommandError(f"nothing was reset: no broker has offsets of group {group!r} in topic {topic!r}")
     rows = [[queue.broker_name, queue.queue_id, offset] for queue, offset in sorted(found.items())]
     return Rows(["#Broker Name", "#QID", "#Offset"], rows)
 
@@ -320,14 +330,14 @@ def _offsets(found: "dict[MessageQueue, int]", group: str, topic: str) -> Output
 @command("cloneGroupOffset")
 async def clone_offsets(
     mq: "Client",
-    source: Annotated[str, typer.Option("--srcGroup", "-s", help="The group that is followed.")],
-    target: Annotated[str, typer.Option("--destGroup", "-d", help="The group that follows.")],
+    source: Annotated[str, typer.Option("--srcGroup", "-s", help="The group to copy offsets from.")],
+    target: Annotated[str, typer.Option("--destGroup", "-d", help="The group to copy offsets to.")],
     topic: TopicName,
     offline: Annotated[
-        str, typer.Option("--offline", "-o", help="true: also when no member of the target is connected.")
+        str, typer.Option("--offline", "-o", help="true: also if no member of the target group is connected.")
     ] = "true",
 ) -> Output:
-    """Let a group be as far in a topic as another one is."""
+    """Copy the offsets of a group in a topic to another group."""
     is_offline = truth(offline, "-o") is not False
     await mq.admin.groups.clone_offsets(source, target, topic, offline=is_offline)
-    return Done(f"group {target} is as far in {topic} as {source}")
+    return Done(f"copied the offsets of group {source} in {topic} to group {target}")

@@ -1,4 +1,4 @@
-"""Messages: looking them up, printing them, sending one."""
+"""Messages: querying, printing and sending them."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 MessageId = Annotated[str, typer.Option("--msgId", "-i", help="Message id.")]
 OptionalGroup = Annotated[
-    str | None, typer.Option("--consumerGroup", "-g", help="With -d: let a member of this group consume it now.")
+    str | None,
+    typer.Option("--consumerGroup", "-g", help="With -d: have a member of this group consume the message now."),
 ]
 ClientId = Annotated[str | None, typer.Option("--clientId", "-d", help="Client id of that member.")]
 SHOWN_BYTES = 4096
@@ -36,7 +37,7 @@ SHORT_BYTES = 60
 
 def _facts(message: "Delivery | None", what: str, charset: str = "utf-8") -> Facts:
     if message is None:
-        raise CommandError(f"no message with {what}: it was never stored here, or it has expired")
+        raise CommandError(f"no message with {what}: it was never stored, or it has expired")
     record = message.record
     body = _text(message, charset)
     facts = {
@@ -69,7 +70,7 @@ def _text(message: "Delivery", charset: str) -> str:
 
 
 def _list(messages: "list[Delivery]", charset: str = "utf-8", *, with_body: bool = True) -> Output:
-    """Rows for people; objects with everything for programs."""
+    """Rows for text output; complete objects for JSON."""
 
     def short(message: "Delivery") -> str:
         text = _text(message, charset)
@@ -88,11 +89,11 @@ def _list(messages: "list[Delivery]", charset: str = "utf-8", *, with_body: bool
 
 
 async def _consumed(mq: "Client", message: "Delivery", group: str | None, client_id: str | None) -> Output | None:
-    """What came of letting a member consume it, if that was asked for."""
+    """The result of having a member consume the message, if -g and -d are given."""
     if group is None and client_id is None:
         return None
     if group is None or client_id is None:
-        raise typer.BadParameter("-g and -d come together: a group, and the client id of a member")
+        raise typer.BadParameter("give -g and -d together: a group, and the client id of one of its members")
     result = await mq.admin.groups.consume_directly(group, client_id, message.offset_id, topic=message.topic)
     return Facts(
         {
@@ -115,7 +116,7 @@ async def by_id(
     charset: Charset = "UTF-8",
     cluster: Cluster = None,
 ) -> Output:
-    """Messages by the id of their place or, with the topic, by the id that the producer was given; many by commas."""
+    """Find messages by offset id or, with the topic, by unique id. Several ids are separated by commas."""
     await in_cluster(mq, cluster)  # raises for one that does not exist
     outputs: list[Output] = []
     for one in filter(None, (word.strip() for word in message_id.split(","))):
@@ -150,10 +151,12 @@ async def by_unique_key(
     topic: TopicName,
     group: OptionalGroup = None,
     client_id: ClientId = None,
-    show_all: Annotated[bool, typer.Option("--showAll", "-a", help="All with this id, 32 at most.")] = False,
+    show_all: Annotated[
+        bool, typer.Option("--showAll", "-a", help="Show all messages with this id, at most 32.")
+    ] = False,
     cluster: Cluster = None,
 ) -> Output:
-    """A message by the id that its producer was given."""
+    """Find a message by its unique id, which its producer was given."""
     is_wanted = await in_cluster(mq, cluster)
     messages = [m for m in await mq.admin.messages.by_unique_key(topic, message_id) if is_wanted(m.queue.broker_name)]
     if not messages:
@@ -174,7 +177,7 @@ async def by_key(
     end: Annotated[str | None, typer.Option("--endTimestamp", "-e", help="Stored at this time or earlier.")] = None,
     cluster: Cluster = None,
 ) -> Output:
-    """Messages with a key."""
+    """Find messages by key."""
     is_wanted = await in_cluster(mq, cluster)
     found = await mq.admin.messages.by_key(
         topic,
@@ -185,7 +188,7 @@ async def by_key(
     )
     found = [message for message in found if is_wanted(message.queue.broker_name)]
     if not found:
-        raise CommandError(f"no message with key {key} in {topic}: it was never stored here, or it has expired")
+        raise CommandError(f"no message with key {key} in {topic}: it was never stored, or it has expired")
     return _list(found)
 
 
@@ -198,7 +201,7 @@ async def by_offset(
     offset: Annotated[int, typer.Option("--offset", "-o", help="Offset.")],
     charset: Charset = "UTF-8",
 ) -> Output:
-    """The message at an offset of a queue."""
+    """Show the message at an offset of a queue."""
     from kourou.protocol.message import MessageQueue
 
     queue = MessageQueue(topic, broker, queue_id)
@@ -214,13 +217,13 @@ async def print_messages(
     tags: Annotated[str | None, typer.Option("--subExpression", "-s", help="tagA || tagB")] = None,
     begin: Annotated[str | None, typer.Option("--beginTimestamp", "-b", help="Stored at this time or later.")] = None,
     end: Annotated[str | None, typer.Option("--endTimestamp", "-e", help="Stored at this time or earlier.")] = None,
-    with_body: Annotated[str, typer.Option("--printBody", "-d", help="false: without the bodies.")] = "true",
+    with_body: Annotated[str, typer.Option("--printBody", "-d", help="false: leave out the bodies.")] = "true",
     parent: Annotated[
         str | None, typer.Option("--lmqParentTopic", "-l", help="Parent topic, for a light queue: its route is used.")
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="So many at most.")] = 1000,
 ) -> Output:
-    """The messages of a topic, queue by queue."""
+    """Print the messages of a topic, queue by queue."""
     found: list[Delivery] = []
     start = 0.0 if begin is None else (parse_time(begin) or 0.0)
     stop = None if end is None else parse_time(end)
@@ -236,18 +239,18 @@ async def send_message(
     mq: "Client",
     topic: TopicName,
     body: Annotated[str, typer.Option("--body", "-p", help="Body.")],
-    keys: Annotated[str, typer.Option("--key", "-k", help="Keys, blank separated.")] = "",
+    keys: Annotated[str, typer.Option("--key", "-k", help="Keys, separated by spaces.")] = "",
     tag: Annotated[str | None, typer.Option("--tags", "-c", help="Tag.")] = None,
     broker: Annotated[str | None, typer.Option("--broker", "-b", help="Name of the broker to send to.")] = None,
     queue_id: Annotated[int | None, typer.Option("--qid", "-i", help="With -b: the queue to send to.")] = None,
-    trace: Annotated[str, typer.Option("--msgTraceEnable", "-m", help="true: with a trace.")] = "false",
+    trace: Annotated[str, typer.Option("--msgTraceEnable", "-m", help="true: send a trace of the message.")] = "false",
 ) -> Output:
     """Send a message."""
     from kourou.client import ProducerSettings
     from kourou.protocol.message import MessageQueue
 
     if queue_id is not None and broker is None:
-        raise typer.BadParameter("-i needs -b: a queue is one of a broker")
+        raise typer.BadParameter("-i needs -b: the broker that has the queue")
     producer = mq.producer("KOUROU_ADMIN", ProducerSettings(trace=bool(truth(trace, "-m"))))
     queue = None
     if broker is not None:
@@ -267,14 +270,16 @@ async def queue_entries(
     mq: "Client",
     topic: TopicName,
     queue_id: Annotated[int, typer.Option("--queue", "-q", help="Queue.")],
-    index: Annotated[int, typer.Option("--index", "-i", help="From this offset on.")],
+    index: Annotated[int, typer.Option("--index", "-i", help="The first entry to show.")],
     broker: Annotated[
         str | None, typer.Option("--broker", "-b", help="Broker, host:port (default: the first).")
     ] = None,
-    count: Annotated[int, typer.Option("--count", "-c", help="So many.")] = 10,
-    group: Annotated[str | None, typer.Option("--consumer", "-g", help="With the filter of this group.")] = None,
+    count: Annotated[int, typer.Option("--count", "-c", help="The number of entries.")] = 10,
+    group: Annotated[
+        str | None, typer.Option("--consumer", "-g", help="Show whether the filter of this group accepts each.")
+    ] = None,
 ) -> Output:
-    """Entries of a consume queue, as they are stored."""
+    """Show entries of a consume queue as they are stored."""
     from kourou.client.admin.requests import AdminRequests
     from kourou.protocol.bodies import QueryConsumeQueueResponseBody
     from kourou.protocol.codes import RequestCode
@@ -286,7 +291,7 @@ async def queue_entries(
         topic=mq.session.wrap(topic), queue_id=queue_id, index=index, count=count, consumer_group=group
     )
     answer = await requests.broker(address, RequestCode.QUERY_CONSUME_QUEUE, header)
-    if not answer.body:  # Apache's way to say that it has none
+    if not answer.body:  # Apache's broker answers so if there is none
         raise CommandError(answer.remark or f"queue {queue_id} of {topic} has no entry {index}")
     found = QueryConsumeQueueResponseBody.decode(answer.body)
     rows = [

@@ -1,4 +1,4 @@
-"""Topics: which there are, where, how far; making, changing and deleting them."""
+"""Topics: listing, creating, changing and deleting them; their routes and offsets."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -34,11 +34,11 @@ UNIT, UNIT_SUB = 1, 2
 async def topic_list(
     mq: "Client",
     by_cluster: Annotated[
-        bool, typer.Option("--clusterModel", "-c", help="With the cluster and the consumer groups of each.")
+        bool, typer.Option("--clusterModel", "-c", help="Show the cluster and the consumer groups of each.")
     ] = False,
     cluster: Annotated[str | None, typer.Option("--clusterName", help="Only topics of this cluster.")] = None,
 ) -> Output:
-    """All topics, or those of a cluster."""
+    """List all topics, or those of a cluster."""
     await in_cluster(mq, cluster)  # raises for one that does not exist
     names = await mq.admin.topics.list(cluster)
     if not by_cluster:
@@ -57,13 +57,13 @@ async def _clusters_and_groups(mq: "Client", topic: str) -> list[list[object]]:
         clusters = await mq.admin.topics.clusters(topic)
         groups = await mq.admin.topics.groups(topic)
     except KourouError:
-        clusters, groups = [], []  # no broker serves it at present
+        clusters, groups = [], []  # no broker serves it now
     return [[" ".join(clusters), topic, group] for group in groups or [""]]
 
 
 @command("topicClusterList")
 async def topic_clusters(mq: "Client", topic: TopicName) -> Output:
-    """The clusters that serve a topic."""
+    """List the clusters that serve a topic."""
     return Rows(["#Cluster"], [[name] for name in await mq.admin.topics.clusters(topic)])
 
 
@@ -71,16 +71,16 @@ async def topic_clusters(mq: "Client", topic: TopicName) -> Output:
 async def topic_route(
     mq: "Client",
     topic: TopicName,
-    as_list: Annotated[bool, typer.Option("--list", "-l", help="As a list, which it is always.")] = False,  # noqa: ARG001
+    as_list: Annotated[bool, typer.Option("--list", "-l", help="Show a list; this is always so.")] = False,  # noqa: ARG001
 ) -> Output:
-    """Where a topic is."""
+    """Show the brokers and queues of a topic."""
     route = await mq.admin.topics.route(topic)
     addresses = {broker.broker_name: broker for broker in route.broker_datas}
     rows = []
     for queues in sorted(route.queue_datas, key=lambda one: one.broker_name or ""):
         broker = addresses.get(queues.broker_name)
         if broker is None:
-            continue  # queues of a broker that is gone
+            continue  # queues of a broker that is not registered
         members = ", ".join(f"{number}: {address}" for number, address in sorted(broker.broker_addrs.items()))
         permission = PERMISSIONS.get(queues.perm, str(queues.perm))
         rows.append(
@@ -98,7 +98,7 @@ async def topic_route(
 
 @command("topicStatus")
 async def topic_status(mq: "Client", topic: TopicName, cluster: Cluster = None) -> Output:
-    """The ends of a topic's queues."""
+    """Show the first and next offset of each queue of a topic."""
     is_wanted = await in_cluster(mq, cluster)
     stats = await mq.admin.topics.stats(topic)
     rows = [
@@ -122,10 +122,10 @@ async def update_topic(
     attributes: Annotated[str, typer.Option("--attributes", "-a", help="+key=value,-key")] = "",
     unit: Annotated[str, typer.Option("--unit", "-u", help="true: the topic belongs to a unit.")] = "false",
     unit_sub: Annotated[
-        str, typer.Option("--hasUnitSub", "-s", help="true: groups of a unit subscribe to it.")
+        str, typer.Option("--hasUnitSub", "-s", help="true: the topic has subscriptions of a unit.")
     ] = "false",
 ) -> Output:
-    """Make a topic, or change it."""
+    """Create a topic, or change it."""
     masters_or(broker, cluster)
     _check_perm(perm)
     is_ordered = bool(truth(order, "-o"))
@@ -147,7 +147,7 @@ async def update_topic(
 
 
 async def _set_flags(mq: "Client", topic: str, addresses: list[str], flags: int) -> None:
-    """The system flags of a topic, with everything else as it is now."""
+    """Sets the system flags of a topic and leaves its other settings unchanged."""
     from kourou.client.admin.requests import AdminRequests
     from kourou.client.naming import DEFAULT_TOPIC
     from kourou.protocol.codes import RequestCode
@@ -195,10 +195,10 @@ async def update_topic_perm(
     broker: BrokerAddress = None,
     cluster: ClusterName = None,
 ) -> Output:
-    """Change what clients may do with a topic: on one broker, in a cluster, or everywhere."""
+    """Change the permissions of a topic: on one broker, in a cluster, or everywhere."""
     _check_perm(perm)
     if broker is not None and cluster is not None:
-        raise typer.BadParameter("a broker (-b) and a cluster (-c) exclude each other")
+        raise typer.BadParameter("give either a broker (-b) or a cluster (-c), not both")
     is_wanted = await in_cluster(mq, cluster)
     changed = []
     for data in (await mq.admin.topics.route(topic)).broker_datas:
@@ -228,7 +228,7 @@ async def update_order(
     method: Annotated[str, typer.Option("--method", "-m", help="get, put or delete.")],
     value: Annotated[str, typer.Option("--orderConf", "-v", help="broker:count;broker:count")] = "",
 ) -> Output:
-    """The fixed queues of an ordered topic."""
+    """Show or change the fixed queues of an ordered topic."""
     topics = mq.admin.topics
     if method == "get":
         return Facts({"topic": topic, "orderConf": await topics.order(topic)})
@@ -243,5 +243,5 @@ async def update_order(
 
 @command("queryConsumerGroups")
 async def topic_groups(mq: "Client", topic: TopicName) -> Output:
-    """The groups that consume a topic."""
+    """List the groups that consume a topic."""
     return Rows(["#Group"], [[name] for name in await mq.admin.topics.groups(topic)])
