@@ -6,7 +6,6 @@ LINES_MAX = 600
 
 TOO_LONG = {
     "broker/_lane.pyx",
-    "broker/machine.py",
     "client/consumer.py",
     "net/connection.py",
     "spark/_rows.pyx",

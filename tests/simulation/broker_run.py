@@ -95,8 +95,8 @@ class BrokerRun:
             flushed = self.world.store.durability.flushed
             assert end <= flushed, "under sync flush, a consumer got what a crash may take back"
         if message.prepared_offset < 0:
-            original = self.world.store.reader.message_at(~message.prepared_offset)
-            assert original is not None, "a copy without its original"
+            original = self._record_at(~message.prepared_offset)
+            assert original.raw_topic == SCHEDULE, "a copy without its original"
             due_ms = original.stored_ms + self._delay_of(original)
             assert self.world.stamp_ms >= due_ms, f"{due_ms - self.world.stamp_ms} ms too early: {message}"
 
@@ -276,6 +276,16 @@ class BrokerRun:
                 yield scanner.message()
             assert found in (Found.END, Found.FILLER), scanner.reason
             at = base + size
+
+    def _record_at(self, offset: int) -> StoredMessage:
+        """A record as it is in its file, whether or not the disk fails at present."""
+        segments = self.world.store.log.segments
+        base = offset - offset % segments.file_size
+        content = self.world.disk.peek(segments.path(base))
+        assert content is not None, f"there is no file for offset {offset}"
+        scanner = Scanner(content, offset - base, segments.file_size, base=base)
+        assert scanner.step() == Found.RECORD, scanner.reason
+        return scanner.message()
 
     def _missing(self) -> list[tuple[str, str, bytes]]:
         """Messages that a group has to consume and has not; delayed ones first have to be delivered."""

@@ -70,10 +70,14 @@ def _store(kind: str, seed: int) -> Counter[str]:
     return Counter({"power cuts": run.boundaries, "images of a disk": run.checked})
 
 
-def _broker(faults: bool, seed: int) -> Counter[str]:
+def _broker(faults: bool, lane: bool, seed: int) -> Counter[str]:
     from tests.simulation.broker_run import BrokerRun
 
-    run = BrokerRun(seed, faults=faults)
+    from kourou.broker.lane import IS_COMPILED
+
+    if lane and not IS_COMPILED:
+        raise SkippedError("the fast lane is not compiled")
+    run = BrokerRun(seed, faults=faults, lane=lane)
     run.run()
     ends = {"stop": "stops", "kill": "kills", "crash": "power cuts"}
     return Counter({"messages": len(run.sent)}) + Counter({ends[how]: count for how, count in run.ends.items()})
@@ -200,18 +204,24 @@ def _simulations() -> Iterable[Proof]:
         yield Proof(
             f"store-{kind}", about, partial(_store, kind), "tests/simulation/test_store_seeds.py", command, share=3
         )
-    for faults, about in (
-        (False, "clients, stops, kills and power cuts: nothing acknowledged is lost, order and offsets are right"),
-        (True, "the same while calls of the disk fail"),
+    for faults, lane, about in (
+        (
+            False,
+            True,
+            "clients, stops, kills and power cuts: nothing acknowledged is lost, order and offsets are right",
+        ),
+        (False, False, "the same by the general path, without the fast lane"),
+        (True, True, "the same while calls of the disk fail"),
+        (True, False, "the same by the general path, while calls of the disk fail"),
     ):
-        words = " --faults" if faults else ""
+        words = f" --lane {'on' if lane else 'off'}" + (" --faults" if faults else "")
         yield Proof(
-            f"broker{'-faults' if faults else ''}",
+            f"broker{'' if lane else '-general'}{'-faults' if faults else ''}",
             about,
-            partial(_broker, faults),
+            partial(_broker, faults, lane),
             "tests/simulation/test_broker_seeds.py",
             f"python -m tests.simulation.broker{words} --seed {{seed}} --trace",
-            share=3,
+            share=3 if lane else 2,
         )
     for kind, about in (
         ("two", "two writers of a lake, killed at any step: every row once"),

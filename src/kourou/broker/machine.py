@@ -21,10 +21,7 @@ Java: BrokerController.
 import logging
 import random
 from collections.abc import Callable, Sequence
-from types import GeneratorType
-from typing import TypeAlias, assert_never
-
-import msgspec
+from typing import assert_never
 
 from kourou.broker.admin.table import admin_requests
 from kourou.broker.clients import Clients
@@ -39,15 +36,11 @@ from kourou.broker.events import (
     Effect,
     Event,
     Gone,
-    Large,
     Outbox,
     Owe,
     Peer,
     PutOff,
-    Refused,
-    Reply,
     ReplyFrames,
-    ReplyParts,
     Requests,
     Run,
     Saved,
@@ -72,14 +65,13 @@ from kourou.broker.replies import Replies
 from kourou.broker.request_bodies import RequestBodies
 from kourou.broker.retry import Retry
 from kourou.broker.send import Send
+from kourou.broker.serving import Serve, Serving
 from kourou.broker.slow_readers import SlowReaders
 from kourou.broker.stats import Stats
 from kourou.broker.topics import Topics
 from kourou.broker.transactions.half_records import HalfMessages
 from kourou.broker.transactions.service import Transactions
-from kourou.protocol.codes import CommandFlag, RequestCode, ResponseCode
-from kourou.protocol.command import Command
-from kourou.protocol.errors import ProtocolError
+from kourou.protocol.codes import RequestCode
 from kourou.store import metadata
 from kourou.store.backoff import Backoff
 from kourou.store.errors import StoreError
@@ -92,40 +84,12 @@ log = logging.getLogger(__name__)
 
 HOUR_MS = 3_600_000
 
-REMARK_MAX = 2_000
-"""Characters of a refusal: it may repeat what the peer said, which may be megabytes."""
-
-_ONE_WAY = int(CommandFlag.ONE_WAY)
-_SYSTEM_ERROR = int(ResponseCode.SYSTEM_ERROR)
-
 CAUSES_MAX = 100
 """How many different faults are logged with their traces; the metric counts all."""
 
 TOPICS, GROUPS, OFFSETS, DELAYS, REMOVED = "topics", "groups", "offsets", "delays", "removed topics"
 TRANSACTIONS = "counts of transactions"
 FILTERS = "filters of consumers"
-
-_MUST_FINISH = frozenset(
-    (
-        RequestCode.DELETE_TOPIC_IN_BROKER,
-        RequestCode.DELETE_SUBSCRIPTIONGROUP,
-        RequestCode.CLONE_GROUP_OFFSET,
-        RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
-        RequestCode.CLEAN_UNUSED_TOPIC,
-    )
-)
-"""Requests that change several things, one after the other: once begun, they are finished though nobody waits."""
-
-_PROMISE_NO_TABLE = frozenset((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.HEART_BEAT))
-"""Requests that may make a group, or its retry topic, in passing. A group that a crash takes away is made again by the
-next of them; so a disk that can't be written keeps no consumer from reading.
-"""
-
-Answer: TypeAlias = Command | Large | None
-"""The answer to a request; None if it was given or will be."""
-
-Serve: TypeAlias = Callable[[Asked], Command | Slices[Command | None] | Slices[Command | Large] | None]
-"""Serves a request, at once or in slices."""
 
 
 class Broker:
@@ -282,7 +246,7 @@ class Broker:
             self.persistence.give_up_waiting,
             self._forget_silent_clients,
         )
-        self._serve: dict[int, Serve] = {
+        table: dict[int, Serve] = {
             RequestCode.SEND_MESSAGE: self.send.send,
             RequestCode.SEND_MESSAGE_V2: self.send.send,
             RequestCode.SEND_BATCH_MESSAGE: self.send.send,
@@ -324,6 +288,7 @@ class Broker:
                 lambda: self.faults,
             ),
         }
+        self._serving = Serving(settings, self.outbox, self.persistence, self.turns, table)
 
     # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -387,14 +352,14 @@ class Broker:
         """What follows from these events, in order."""
         if self.lane is not None:
             self.lane.tables_may_change()
-        self._now_ms = now_ms
+        self._now_ms = self._serving.now_ms = now_ms
         ticked = sliced = False
         wall_ms = self.store.clock.at(now_ms)
         for event in events:
             if type(event) is Requests:
                 peer = event.peer
                 for command in event.commands:
-                    self._ask(Asked(peer, command, now_ms, wall_ms))
+                    self._serving.serve(Asked(peer, command, now_ms, wall_ms))
             else:
                 ticked |= type(event) is Tick
                 sliced |= type(event) is Done and isinstance(event.job, Slice)  # the next one need not wait for a tick
@@ -442,7 +407,7 @@ class Broker:
             case Requests(peer, commands):
                 wall_ms = self.store.clock.at(now_ms)
                 for command in commands:
-                    self._ask(Asked(peer, command, now_ms, wall_ms))
+                    self._serving.serve(Asked(peer, command, now_ms, wall_ms))
             case Gone(peer):
                 self._gone(peer)
             case Tick():
@@ -479,96 +444,6 @@ class Broker:
             log.error("%s", error)
             return None
 
-    def _ask(self, asked: Asked) -> None:
-        command = asked.command
-        serve = self._serve.get(command.code)
-        persistence, effects = self.persistence, self.outbox.effects
-        changes, mark = persistence.total, len(effects)
-        answer: Command | None
-        if serve is None:
-            remark = f" request type {command.code} not supported"
-            answer = command.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
-        else:
-            try:
-                found = serve(asked)
-                if type(found) is GeneratorType:
-                    self._check_long(asked)
-                    self.turns.start(
-                        asked.peer,
-                        self._serve_in_slices(asked, found),
-                        len(command.body),
-                        must_finish=command.code in _MUST_FINISH,
-                    )
-                    return
-                answer = found  # type: ignore[assignment]
-            except Exception as error:
-                answer = _refusal(asked, error)
-        if answer is not None and not command.flag & _ONE_WAY:
-            effects.append(Reply(asked.peer, answer))
-        if persistence.total != changes and command.code not in _PROMISE_NO_TABLE:
-            self._hold_until_kept(mark, asked.now_ms)
-
-    def _check_long(self, asked: Asked) -> None:
-        """Raises Refused when too much long work waits already."""
-        turns, settings = self.turns, self.settings
-        if turns.count >= settings.long_requests_max:
-            raise Refused(
-                ResponseCode.SYSTEM_BUSY,
-                f"{turns.count} long requests wait, the limit (maxLongRequests): try again later",
-            )
-        if turns.size + turns.held + len(asked.command.body) > settings.long_memory_max and turns.is_busy:
-            raise Refused(
-                ResponseCode.SYSTEM_BUSY,
-                f"long requests hold {turns.size + turns.held} bytes, the limit is {settings.long_memory_max} "
-                "(maxLongRequestMemory): try again later",
-            )
-
-    def _serve_in_slices(self, asked: Asked, slices: Slices[Command | Large | None]) -> Slices[None]:
-        persistence, limit_ns = self.persistence, self.settings.long_time_ms * 1_000_000
-        changed = False
-        answer: Answer
-        while True:
-            total, mark = persistence.total, len(self.outbox.effects)
-            try:
-                if self.turns.spent_ns > limit_ns:
-                    slices.close()
-                    raise Refused(
-                        ResponseCode.SYSTEM_BUSY,
-                        f"the request took more than {self.settings.long_time_ms} ms (maxLongRequestTime)",
-                    )
-                held = next(slices)
-            except StopIteration as end:
-                answer = end.value
-                break
-            except Exception as error:
-                answer = _refusal(asked, error)
-                break
-            changed |= persistence.total != total
-            yield held
-        if not asked.command.flag & _ONE_WAY:
-            if type(answer) is Large:
-                parts = [memoryview(part) for part in answer.body]
-                self.outbox.put(ReplyParts(asked.peer, answer.command, parts, sum(map(len, parts))))
-            elif answer is not None:
-                self.outbox.put(Reply(asked.peer, answer))  # type: ignore[arg-type]
-        if changed or persistence.total != total:
-            self._hold_until_kept(mark, self._now_ms)
-
-    def _hold_until_kept(self, mark: int, now_ms: int) -> None:
-        """What follows from a request that changed a table waits until the table is safe."""
-        effects = self.outbox.effects
-        held = effects[mark:]
-        del effects[mark:]
-
-        def go_on(problem: str | None) -> None:
-            for effect in held:
-                if problem is not None and isinstance(effect, Reply | ReplyParts):
-                    failed = msgspec.structs.replace(effect.command, code=_SYSTEM_ERROR, remark=problem)
-                    effect = Reply(effect.peer, failed)
-                self.outbox.put(effect)
-
-        self.persistence.when_safe(now_ms, go_on)
-
     def _publish(self, now_ms: int) -> None:
         """Make visible what may be, and wake the pulls that wait for it."""
         store = self.store
@@ -599,7 +474,7 @@ class Broker:
 
     def _forget_silent_clients(self, now_ms: int) -> None:
         if now_ms - self._scan_ms >= self.settings.client_scan_ms:
-            self._scan_ms = now_ms
+            self._scan_ms = self._now_ms = now_ms
             self.turns.start(self.locks, self.locks.forget_expired(now_ms))
             self.turns.start("silent clients", self._close_silent(now_ms))
 
@@ -649,18 +524,3 @@ class Broker:
         self.delays.settle()
         self.transactions.settle()
         self.persistence.write_all()
-
-
-def _refusal(asked: Asked, error: Exception) -> Command:
-    """The answer to a request that failed."""
-    command = asked.command
-    if isinstance(error, Refused):
-        return command.answer(error.code, error.remark[:REMARK_MAX], error.ext)
-    if isinstance(error, ProtocolError):
-        return command.answer(_SYSTEM_ERROR, str(error)[:REMARK_MAX])
-    if isinstance(error, StoreError | OSError):
-        log.error("request %d failed peer=%s: %s", command.code, asked.peer.address, error)
-        return command.answer(_SYSTEM_ERROR, str(error))
-    # A fault of ours: who asked is told, and everybody else is served.
-    log.error("request %d failed peer=%s", command.code, asked.peer.address, exc_info=error)
-    return command.answer(_SYSTEM_ERROR, f"{type(error).__name__}: {error}")
