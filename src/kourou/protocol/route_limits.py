@@ -17,6 +17,15 @@ ROUTE_SIZE_MAX: Final = 1024 * 1024
 ROUTE_UNUSUAL_SIZE_MAX: Final = 64 * 1024
 """The same where it is not ordinary JSON, which takes some 0.2 s a megabyte to read."""
 
+ROUTE_NUMBER_KEYS_SIZE_MAX: Final = 160 * 1024
+"""The same where it has numbers as keys, as name servers before 4.9.4 write them: 0.1 s a megabyte."""
+
+ROUTE_DIALECT_SIZE_MAX: Final = 12 * 1024
+"""The same where it is not JSON for any other reason: 0.9 s a megabyte."""
+
+ROUTE_OBJECTS_MAX: Final = 16_384
+"""JSON objects in an answer: one for the queues of each broker, two for its addresses, two for a mapping."""
+
 ROUTE_QUEUES_MAX: Final = 16_384
 """Queues of one topic, on all its brokers together; those for reading and those for writing are counted apart."""
 
@@ -31,7 +40,19 @@ def decode_route(body: bytes, topic: str) -> TopicRouteData:
             f"the route of topic {topic!r} takes {len(body)} bytes; at most {ROUTE_SIZE_MAX} are read. "
             "Is the address a name server's?"
         )
-    data = fastjson.decode(bytes(body), TopicRouteData, untyped_max=ROUTE_UNUSUAL_SIZE_MAX)
+    objects = body.count(b"{")
+    if objects > ROUTE_OBJECTS_MAX:
+        raise BodyError(
+            f"the route of topic {topic!r} has {objects} JSON objects; at most {ROUTE_OBJECTS_MAX} are read. "
+            "Is the address a name server's?"
+        )
+    data = fastjson.decode(
+        bytes(body),
+        TopicRouteData,
+        untyped_max=ROUTE_UNUSUAL_SIZE_MAX,
+        number_keys_max=ROUTE_NUMBER_KEYS_SIZE_MAX,
+        dialect_max=ROUTE_DIALECT_SIZE_MAX,
+    )
     check_route(data, topic)
     return data
 
@@ -42,6 +63,11 @@ def check_route(data: TopicRouteData, topic: str) -> None:
     if addresses > ROUTE_ADDRESSES_MAX:
         raise BodyError(
             f"the route of topic {topic!r} has {addresses} broker addresses; at most {ROUTE_ADDRESSES_MAX} are used"
+        )
+    if data.order_topic_conf and data.order_topic_conf.count(";") > ROUTE_ADDRESSES_MAX:
+        raise BodyError(
+            f"the order configuration of topic {topic!r} names more than {ROUTE_ADDRESSES_MAX} brokers, the limit. "
+            "Correct the key of the topic in the name server's namespace ORDER_TOPIC_CONFIG: mqadmin updateKvConfig"
         )
     reading = sum(max(queue.read_queue_nums, 0) for queue in data.queue_datas)
     writing = sum(max(queue.write_queue_nums, 0) for queue in data.queue_datas)
