@@ -278,6 +278,7 @@ class Broker:
                 self.groups,
                 self.clients,
                 self.offsets,
+                self.filters,
                 self.delays,
                 self.stats,
                 self.writer,

@@ -310,6 +310,11 @@ class _Content:
         return self
 
 
+def pretty(value: msgspec.Struct) -> str:
+    """A value as Apache's broker writes it to files, and shows it to operators."""
+    return _Writer(pretty=True).text(value)
+
+
 class _Writer:
     """Writes values as fastjson does: compact, or pretty with tabs.
 

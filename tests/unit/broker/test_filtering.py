@@ -381,3 +381,37 @@ def test_a_unit_is_as_large_as_apaches() -> None:
     assert queue is not None
     units = [world.store.queues.extensions.unit(queue, queue.entry(number)[2]) for number in range(2)]
     assert [unit is not None and unit.size for unit in units] == [20, 34]
+
+
+def test_entries_of_a_queue_show_filters_and_bit_maps() -> None:
+    """As Apache's broker was seen to answer, for the same messages and filter."""
+    settings = BrokerSettings(property_filter=True, filter_bit_map=True)
+    world = SimulatedBroker(settings=settings, store_settings=WITH_EXTENSIONS)
+    client = world.connect()
+    ok(client, send(properties={"n": "1", "TAGS": "a"}, topic="SqT"))
+    wanted = subscription("n > 2", 7, topic="SqT")
+    ok(client, heartbeat("me", group="cg_sql", subscriptions=[wanted], message_model="BROADCASTING"))
+    born_ms = world.now_ms
+    world.pass_time(10)
+    ok(client, send(properties={"n": "3", "TAGS": "a"}, topic="SqT"))
+    ok(client, send(properties={"n": "1"}, topic="SqT"))
+    header = headers.QueryConsumeQueue(topic="SqT", queue_id=0, index=0, count=10, consumer_group="cg_sql")
+    answer = ok(client, request(RequestCode.QUERY_CONSUME_QUEUE, header))
+    shown = bodies.QueryConsumeQueueResponseBody.decode(answer.body)
+    assert (shown.filter_data or "").replace(str(born_ms), "BORN") == (
+        '{\n\t"bloomFilterData":{\n\t\t"bitNum":112,\n\t\t"bitPos":[41,4,64]\n\t},\n\t"bornTime":BORN,\n'
+        '\t"clientVersion":7,\n\t"consumerGroup":"cg_sql",\n\t"dead":false,\n\t"deadTime":0,\n'
+        '\t"expression":"n > 2",\n\t"expressionType":"SQL92",\n\t"topic":"SqT"\n}'
+    )
+    assert shown.queue_data is not None
+    before, passes, other = shown.queue_data
+    assert [entry.eval for entry in shown.queue_data] == [True, True, False]
+    assert [entry.tags_code for entry in shown.queue_data] == [97, 97, 0]
+    assert before.bit_map is None
+    assert before.extend_data_json == f'{{"msgStoreTime":{born_ms},"size":20,"tagsCode":97}}'
+    assert passes.bit_map == (
+        "000000000000000000000000000000000000000000000001\n"
+        "0000000000000000000000100000000000000000000000000000000000010000\n"
+    )
+    assert '"filterBitMap":[16,0,0,0,0,2,0,0,1,0,0,0,0,0],' in (passes.extend_data_json or "")
+    assert (other.bit_map or "").strip("0\n") == ""

@@ -12,6 +12,7 @@ from kourou.broker.admin.progress import ProgressRequests
 from kourou.broker.admin.runtime import RuntimeRequests
 from kourou.broker.admin.topics import TopicRequests
 from kourou.broker.clients import Clients
+from kourou.broker.consumer_filters import ConsumerFilters
 from kourou.broker.delays import Delays
 from kourou.broker.events import Asked, Outbox
 from kourou.broker.groups import Groups
@@ -34,6 +35,7 @@ def admin_requests(
     groups: Groups,
     clients: Clients,
     offsets: Offsets,
+    filters: ConsumerFilters,
     delays: Delays,
     stats: Stats,
     writer: MessageWriter,
@@ -52,7 +54,7 @@ def admin_requests(
     )
     progress = ProgressRequests(settings, reader, topics, groups, clients, offsets, stats)
     of_clients = ClientRequests(clients)
-    entries = EntryRequests(store.queues, clients)
+    entries = EntryRequests(store.queues, clients, filters)
     runtime = RuntimeRequests(settings, store, stats, writer, polls, delays.offsets, now_ms, faults)
     config = ConfigRequests(configuration, topics, store, now_ms)
     relays = Relays(settings, reader, topics, groups, clients, outbox)

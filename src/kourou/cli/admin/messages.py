@@ -298,5 +298,7 @@ async def queue_entries(
         [index + number, one.physic_offset, one.physic_size, one.tags_code]
         for number, one in enumerate(found.queue_data or [])
     ]
-    summary = {"Min Offset": found.min_queue_index, "Max Offset": found.max_queue_index}
+    summary: dict[str, object] = {"Min Offset": found.min_queue_index, "Max Offset": found.max_queue_index}
+    if group is not None:
+        summary["Filter Data"] = found.filter_data
     return Rows(["#Offset", "#CommitLog Offset", "#Size", "#Tags Code"], rows, summary)
