@@ -20,7 +20,7 @@ from .steps import make_topic
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs" / "client").glob("*.md"))
 WITHOUT_ASYNCIO = ROOT / "docs" / "client" / "sync.md"
-APACHE_ALONE = {"transaction", "delay"}
+APACHE_ALONE = {"delay"}
 """Pages about what our broker can't do yet."""
 
 

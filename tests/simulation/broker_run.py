@@ -5,7 +5,8 @@
 What must hold: nothing that was acknowledged is lost, as far as the flush mode promises it; the messages of a producer
 are in the order in which it sent them; each group has consumed everything; an orderly group in order, one consumer at a
 time; committed offsets change by commits alone, and come back after an end as they were last kept; delayed messages
-are never early, and delivered once, whatever happened.
+are never early, and delivered once, whatever happened; so are those of transactions, if they are committed, and never
+if they are not.
 """
 
 import errno
@@ -26,9 +27,11 @@ from kourou.testing.broker import SMALL_STORE, SimulatedBroker
 from kourou.testing.disk import Call, SimulatedDisk
 
 from .broker_actors import Actor, Consumer, Producer, Sent, Share
+from .broker_transactions import Payer, Payments
 
 LEVELS = "1s 2s 3s 4s 6s"
 SCHEDULE = b"SCHEDULE_TOPIC_XXXX"
+SYSTEM_GROUP = "@CID_RMQ_SYS_TRANS"
 HOUR_MS = 3_600_000
 CALLS: tuple[Call, ...] = get_args(Call)
 ERRORS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES)
@@ -75,10 +78,19 @@ class BrokerRun:
         self._holders: dict[tuple[str, int], tuple[Consumer, Share]] = {}
         self._last: dict[tuple[str, int], int] = {}  # by ordered queue: the offset consumed last
         disk = SimulatedDisk(Random(seed), forgiving=False)
-        settings = BrokerSettings(delay_offsets_interval_ms=self.chance.choice((100, 10_000)))
+        settings = BrokerSettings(
+            delay_offsets_interval_ms=self.chance.choice((100, 10_000)),
+            transaction_timeout_ms=self.chance.choice((500, 2_000)),
+            transaction_check_interval_ms=self.chance.choice((1_000, 5_000)),
+            transaction_check_max=self.chance.choice((4, 1_000_000)),
+            transaction_op_size=self.chance.choice((20, 4_096)),
+            transaction_op_interval_ms=self.chance.choice((100, 3_000)),
+        )
+        self.payments = Payments()
         self.world = SimulatedBroker(disk, settings, store, lazy=True, chance=Random(seed), lane=self.lane)
         self.actors: list[Actor] = [
             *(Producer(self, f"p{number}") for number in range(2)),
+            *(Payer(self, f"t{number}") for number in range(2)),
             *(Consumer(self, f"c{number}", "billing") for number in range(2)),
             Consumer(self, "d0", "audit"),
             *(Consumer(self, f"o{number}", "strict", orderly=True) for number in range(2)),
@@ -90,6 +102,7 @@ class BrokerRun:
     # ── What actors report ────────────────────────────────────────────────────────────────────────────────────────
 
     def was_seen(self, message: StoredMessage) -> None:
+        self.payments.check_visible(message)
         if self.is_sync:
             end = message.physical_offset + message.size
             flushed = self.world.store.durability.flushed
@@ -240,7 +253,8 @@ class BrokerRun:
             while self.world.undone:
                 self._work()
             self.world.pass_time(50)
-            if self.world.now_ms % 1_000 < 50 and not self._missing():
+            has_open = self.world.machine.transactions.halves.has_open or self.world.undone
+            if self.world.now_ms % 1_000 < 50 and not has_open and not self._missing():
                 break
         missing = self._missing()
         assert not missing, f"never consumed: {missing[:5]}"
@@ -248,8 +262,12 @@ class BrokerRun:
     # ── Checks ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _check_offsets(self) -> None:
-        table = {name: queues for name, queues in self.world.machine.offsets.table.items() if queues}
-        assert table == self.committed, "committed offsets changed without a commit"
+        assert self._committed() == self.committed, "committed offsets changed without a commit"
+
+    def _committed(self) -> dict[str, dict[int, int]]:
+        """What groups have committed; the broker itself notes how far transactions are."""
+        table = self.world.machine.offsets.table
+        return {name: dict(queues) for name, queues in table.items() if queues and not name.endswith(SYSTEM_GROUP)}
 
     def _check_kept(self) -> None:
         """After an end, offsets are what was kept last; only where a power cut has cut a queue, they are its end."""
@@ -263,8 +281,8 @@ class BrokerRun:
                 found = table[name][queue_id]
                 assert found == expected, f"{name} {queue_id}: kept {offset}, found {found}, the queue ends at {end}"
                 self._last[topic, queue_id] = min(self._last.get((topic, queue_id), -1), end - 1)
-        self.committed = {name: dict(queues) for name, queues in table.items()}
-        self.kept = {name: dict(queues) for name, queues in table.items()}
+        self.committed = self._committed()
+        self.kept = self._committed()
 
     def _records(self) -> Iterator[StoredMessage]:
         log = self.world.store.log
@@ -307,6 +325,7 @@ class BrokerRun:
         self._check_promises(records)
         self._check_order(records)
         self._check_delays(records)
+        self.payments.check(records)
 
     def _check_promises(self, records: list[StoredMessage]) -> None:
         by_place = {int(message.physical_offset): message for message in records}
@@ -324,7 +343,7 @@ class BrokerRun:
                 f"no place of its own: {message}"
             )
             next_offset[message.topic, message.queue_id] += 1
-            if message.topic in self.queues and not message.prepared_offset:
+            if message.topic in self.queues and not message.prepared_offset and not message.sys_flag & 0xC:
                 producer, number, _ = bytes(message.body).split(b"-", 2)
                 key = message.topic, message.queue_id, producer.decode()
                 assert int(number) > last.get(key, 0), f"{key}: {number!r} after {last[key]}"
@@ -350,7 +369,7 @@ class BrokerRun:
 
 def _table(content: bytes | list[bytes]) -> dict[str, dict[int, int]]:
     table = ConsumerOffsets.decode(_text(content), trusted=True).offset_table
-    return {name: dict(queues) for name, queues in table.items()}
+    return {name: dict(queues) for name, queues in table.items() if not name.endswith(SYSTEM_GROUP)}
 
 
 def _text(content: bytes | list[bytes]) -> bytes:

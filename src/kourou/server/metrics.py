@@ -12,7 +12,13 @@ import logging
 import re
 from collections.abc import Callable, Iterable
 
-from prometheus_client.core import CollectorRegistry, CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CollectorRegistry,
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.exposition import generate_latest
 
 from kourou.broker import names
@@ -49,6 +55,8 @@ class BrokerFigures:
             yield from self._clients()
         if wanted.lag_metrics:
             yield from self._lag()
+        if wanted.transaction_metrics:
+            yield from self._transactions()
         yield from self._state()
 
     def _messages(self) -> Iterable[Metric]:
@@ -97,6 +105,24 @@ class BrokerFigures:
                 )
                 lag.add_metric([*node, topic, group.name, self._is_system(topic, group.name)], behind)
         yield lag
+
+    def _transactions(self) -> Iterable[Metric]:
+        counts, node, labels = self._broker.transactions.counts, self._node, [*self._labels, "topic"]
+        half = GaugeMetricFamily("rocketmq_half_messages", "Transactions that nobody has ended yet.", labels=labels)
+        for topic, metric in list(counts.open.items()):
+            half.add_metric([*node, topic], metric.count)
+        commits = CounterMetricFamily("rocketmq_commit_messages_total", "Transactions committed.", labels=labels)
+        for topic, count in list(counts.commits.items()):
+            commits.add_metric([*node, topic], count)
+        rollbacks = CounterMetricFamily("rocketmq_rollback_messages_total", "Transactions rolled back.", labels=labels)
+        for topic, count in list(counts.rollbacks.items()):
+            rollbacks.add_metric([*node, topic], count)
+        latency = HistogramMetricFamily(
+            "rocketmq_finish_message_latency", "Seconds from the birth of a message to its commit.", labels=labels
+        )
+        for topic, found in list(counts.latencies.items()):
+            latency.add_metric([*node, topic], found.cumulative(), found.total_s)
+        yield from (half, commits, rollbacks, latency)
 
     def _state(self) -> Iterable[Metric]:
         broker, wanted = self._broker, self._wanted

@@ -3,7 +3,9 @@
 import asyncio
 
 from tests.unit.test_embedded import send
+from tests.waiting import answered
 
+from kourou.client import connect
 from kourou.embedded import Embedded
 
 
@@ -34,6 +36,33 @@ async def test_what_was_sent_is_counted() -> None:
     assert b"rocketmq_broker_permission{" in body
 
 
+async def test_transactions_are_counted() -> None:
+    async with Embedded(properties=PROM) as broker, connect(broker.namesrv) as mq:
+        for number in range(3):
+            async with mq.transaction("orders", group="tx") as tx:
+                await tx.send(b"x")
+                if number == 2:
+                    await tx.rollback()
+        async with mq.transaction("orders", group="tx") as tx:
+            await tx.send(b"open")
+            await tx.leave_open()
+        assert broker.metrics_port is not None
+        body = b""
+
+        async def is_counted() -> bool:  # ends are one-way
+            nonlocal body
+            _, body = await page(broker.metrics_port or 0)
+            return b"rocketmq_rollback_messages_total{" in body
+
+        await answered(is_counted)
+    label = b'{cluster="DefaultCluster",node_id="broker-a",node_type="broker",topic="orders"}'
+    assert b"rocketmq_half_messages" + label + b" 1.0" in body
+    assert b"rocketmq_commit_messages_total" + label + b" 2.0" in body
+    assert b"rocketmq_rollback_messages_total" + label + b" 1.0" in body
+    assert b"rocketmq_finish_message_latency_count" + label + b" 2.0" in body
+    assert b'rocketmq_finish_message_latency_bucket{cluster="DefaultCluster",le="5.0"' in body
+
+
 async def test_all_figures_bear_the_labels_of_broker_conf() -> None:
     label = "instance.id:mq-1,9zone:a,topic:mine"
     async with Embedded(properties={**PROM, "metricsLabel": label}) as broker:
@@ -48,7 +77,7 @@ async def test_all_figures_bear_the_labels_of_broker_conf() -> None:
 
 
 async def test_figures_that_are_not_wanted_are_left_out() -> None:
-    flags = ("Request", "Connection", "LagAndDlq", "Stats", "MessageStore")
+    flags = ("Request", "Connection", "LagAndDlq", "Stats", "Transaction", "MessageStore")
     async with Embedded(properties=PROM | {f"enable{flag}Metrics": "false" for flag in flags}) as broker:
         assert broker.metrics_port is not None
         await send(broker.address, "orders", b"one")

@@ -221,12 +221,8 @@ class Checks:
 
     def _check(self, half: Half, round_: Round, now_ms: int) -> bool:
         """Deal with one half message; False if the disk refuses to store anything."""
-        first = half.first_offset
-        if first is not None and first != half.offset:
-            fate = self._halves.ledger.fate(first)
-            if fate is not None and fate.is_end:  # a Java broker noted the end of the first copy alone
-                self._halves.ended_elsewhere(half, fate)
-                return True
+        if self._halves.is_decided(half):
+            return True
         wall_ms = self._store.clock.at(now_ms)
         verdict = judge(half, wall_ms, round_.stamp_ms, self._settings, self._kept_ms())
         try:

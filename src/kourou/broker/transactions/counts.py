@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Final
 
 from kourou.protocol.bodies import DataVersion, TransactionMetric, TransactionMetricsSerializeWrapper
@@ -28,6 +29,11 @@ class Latency:
     def add(self, seconds: int) -> None:
         self.buckets[bisect_left(LATENCY_BOUNDS_S, seconds)] += 1
         self.total_s += seconds
+
+    def cumulative(self) -> list[tuple[str, float]]:
+        """How many took at most so many seconds, as Prometheus wants it."""
+        bounds = [*(str(float(bound)) for bound in LATENCY_BOUNDS_S), "+Inf"]
+        return list(zip(bounds, accumulate(self.buckets), strict=True))
 
 
 class Counts:

@@ -7,7 +7,9 @@ Everything is in the log; the `Ledger` only knows it by heart. How far both queu
 offsets, as the group CID_RMQ_SYS_TRANS, so that a start need not read all of them. What is kept there never says more
 than the log has durably: a commit that a crash takes back is asked for again.
 
-A message ends once, whichever of its copies a client names. Copies are found by their unique key in the index.
+A message ends once, whichever of its copies a client names. Copies are found by their unique key in the index. After a
+start several copies of a message may seem to be open: which ones were copied is not in the log. So the index is asked
+about half messages that were there at the start, too.
 
 Java: TransactionalMessageBridge, TransactionalMessageServiceImpl.
 """
@@ -74,6 +76,7 @@ class HalfQueue:
         self.pending = PendingOps(now_ms)
         self.ledger = Ledger(0, 0)
         self.op_queue = OpQueue(0)
+        self.end_at_start = 0  # of earlier half messages, several copies may seem to be open
 
     # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -94,14 +97,12 @@ class HalfQueue:
     def standing(self, half: Half) -> Standing:
         """Has it ended, and which copies of it are open? Of one that is too old, nothing may be known."""
         fate = self.ledger.fate(half.offset)
-        if fate is Fate.OPEN:
+        if fate is Fate.OPEN and half.offset >= self.end_at_start:
             return Standing(None, [half.offset])
         if fate is not None and fate.is_end:
             return Standing(fate, [])
-        copies = self._copies(half)
-        newer = self._copied.get(half.offset)
-        if newer is not None:
-            copies.add(newer[0])
+        copies = self._copies(half) | {half.offset}
+        copies |= {self._copied[offset][0] for offset in copies if offset in self._copied}
         fates = {offset: self.ledger.fate(offset) for offset in sorted(copies)}
         end = next((found for found in fates.values() if found is not None and found.is_end), None)
         return Standing(end, [offset for offset, found in fates.items() if found is Fate.OPEN])
@@ -134,9 +135,21 @@ class HalfQueue:
             self.ledger.mark(offset, fate, log_end)
             self.pending.add(offset)
 
-    def ended_elsewhere(self, half: Half, fate: Fate) -> None:
-        """Another copy of it has ended, which op records say."""
-        self.ledger.mark(half.offset, fate, 0)
+    def is_decided(self, half: Half) -> bool:
+        """Has another copy of it ended, or is a newer one open? Then nobody need be asked about this one."""
+        first = half.first_offset
+        if half.offset >= self.end_at_start and (first is None or first == half.offset):
+            return False
+        standing = self.standing(half)
+        fate = None if first is None else self.ledger.fate(first)
+        end = fate if fate is not None and fate.is_end else standing.end
+        if end is not None:
+            self.ledger.mark(half.offset, end, 0)
+            return True
+        if any(offset > half.offset for offset in standing.open_copies):
+            self.ledger.mark(half.offset, Fate.COPIED, 0)
+            return True
+        return False
 
     def copied(self, half: Half, newer: int, log_end: int) -> None:
         """A newer copy of it was appended, which ends at `log_end`."""

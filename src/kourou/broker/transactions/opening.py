@@ -54,6 +54,7 @@ def load(halves: HalfQueue, store: Store, offsets: Offsets) -> Iterator[None]:
     floor = max(first, position - HISTORY_MAX, _first_after(store, begin))
     halves.ledger = Ledger(min(floor, position), position)
     halves.op_queue = OpQueue(op_position)
+    halves.end_at_start = halves.end
     yield
     durable = store.durability.durable_to
     for op_offset, record in _op_records(store, begin):
