@@ -84,7 +84,7 @@ class Actor(ABC):
                 assert waited_ms < PATIENCE_MS, f"{self.name}: request {number} has no answer after {waited_ms} ms"
 
 
-def command(code: int, header: headers.Header | None = None, body: bytes = b"") -> Command:
+def request(code: int, header: headers.Header | None = None, body: bytes = b"") -> Command:
     """A request."""
     return Command(code, version=513, ext=None if header is None else header.encode(), body=body)
 
@@ -129,7 +129,7 @@ class Producer(Actor):
         properties = {"KEYS": f"{self.name}-{self.count}"} | ({"DELAY": str(level)} if level else {})
         if chance.random() < 0.9:  # without, the broker makes one
             properties["UNIQ_KEY"] = f"{self.name}-{self.count}-unique"
-        command = command(RequestCode.SEND_MESSAGE_V2, self._header(sent, properties), sent.body)
+        command = request(RequestCode.SEND_MESSAGE_V2, self._header(sent, properties), sent.body)
         return command, lambda answer: self._answered([sent], answer)
 
     def _send_batch(self) -> tuple[Command, Callable[[Command], None]]:
@@ -142,7 +142,7 @@ class Producer(Actor):
             for sent in all_sent
         ]
         header = self._header(all_sent[0], {"UNIQ_KEY": f"{self.name}-{self.count}-batch"}, batch=True)
-        command = command(RequestCode.SEND_BATCH_MESSAGE, header, encode_batch(entries))
+        command = request(RequestCode.SEND_BATCH_MESSAGE, header, encode_batch(entries))
         return command, lambda answer: self._answered(all_sent, answer)
 
     def _new(self, topic: str, queue_id: int, level: int) -> Sent:
@@ -220,7 +220,7 @@ class Consumer(Actor):
             self.client.told.clear()
             self._balance_ms = now_ms
             self.call(
-                command(
+                request(
                     RequestCode.GET_CONSUMER_LIST_BY_GROUP, headers.GetConsumerListByGroup(consumer_group=self.group)
                 ),
                 self._balance,
@@ -245,7 +245,7 @@ class Consumer(Actor):
             subscription_data_set=wanted,
         )
         beat = bodies.HeartbeatData(client_id=self.name, consumer_data_set=[data])
-        return command(RequestCode.HEART_BEAT, body=beat.encode())
+        return request(RequestCode.HEART_BEAT, body=beat.encode())
 
     def _balance(self, answer: Command) -> None:
         if answer.code != ResponseCode.SUCCESS:
@@ -271,7 +271,7 @@ class Consumer(Actor):
             return
         queues = [MessageQueue(share.topic, BROKER, share.queue_id) for share in shares]
         body = bodies.LockBatchRequestBody(consumer_group=self.group, client_id=self.name, mq_set=queues)
-        self.call(command(RequestCode.LOCK_BATCH_MQ, body=body.encode()), lambda answer: self._locked(shares, answer))
+        self.call(request(RequestCode.LOCK_BATCH_MQ, body=body.encode()), lambda answer: self._locked(shares, answer))
 
     def _locked(self, shares: list[Share], answer: Command) -> None:
         got = {(queue.topic, queue.queue_id) for queue in bodies.LockBatchResponseBody.decode(answer.body).locked}
@@ -288,7 +288,7 @@ class Consumer(Actor):
     def _unlock(self, share: Share) -> None:
         queue = MessageQueue(share.topic, BROKER, share.queue_id)
         body = bodies.UnlockBatchRequestBody(consumer_group=self.group, client_id=self.name, mq_set=[queue])
-        self.call(command(RequestCode.UNLOCK_BATCH_MQ, body=body.encode()), lambda _: None)
+        self.call(request(RequestCode.UNLOCK_BATCH_MQ, body=body.encode()), lambda _: None)
 
     # ── Consuming ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -299,7 +299,7 @@ class Consumer(Actor):
             header = headers.QueryConsumerOffset(
                 consumer_group=self.group, topic=share.topic, queue_id=share.queue_id, set_zero_if_not_found=False
             )
-            self._about(share, command(RequestCode.QUERY_CONSUMER_OFFSET, header), self._begin)
+            self._about(share, request(RequestCode.QUERY_CONSUMER_OFFSET, header), self._begin)
         else:
             self._about(share, self._pull(share), self._pulled)
 
@@ -329,7 +329,7 @@ class Consumer(Actor):
             suspend_timeout_millis=HOLD_MS,
             sub_version=1,
         )
-        return command(RequestCode.PULL_MESSAGE, header)
+        return request(RequestCode.PULL_MESSAGE, header)
 
     def _pulled(self, share: Share, answer: Command) -> None:
         code = answer.code
@@ -359,7 +359,7 @@ class Consumer(Actor):
             header = headers.ConsumerSendMsgBack(
                 offset=message.physical_offset, group=self.group, delay_level=0, origin_topic=share.topic
             )
-            self._about(share, command(RequestCode.CONSUMER_SEND_MSG_BACK, header), self._sent_back)
+            self._about(share, request(RequestCode.CONSUMER_SEND_MSG_BACK, header), self._sent_back)
             return
         self.run.was_consumed(self, message)
         self._advance(share)
@@ -382,5 +382,5 @@ class Consumer(Actor):
         header = headers.UpdateConsumerOffset(
             consumer_group=self.group, topic=share.topic, queue_id=share.queue_id, commit_offset=share.offset
         )
-        if self.client.ask(command(RequestCode.UPDATE_CONSUMER_OFFSET, header)).code == ResponseCode.SUCCESS:
+        if self.client.ask(request(RequestCode.UPDATE_CONSUMER_OFFSET, header)).code == ResponseCode.SUCCESS:
             self.run.was_committed(f"{share.topic}@{self.group}", share.queue_id, share.offset)

@@ -17,7 +17,7 @@ from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command
 from kourou.protocol.record import StoredMessage, decode_record
 
-from .broker_actors import HEARTBEAT_MS, Actor, Sent, command
+from .broker_actors import HEARTBEAT_MS, Actor, Sent, request
 
 if TYPE_CHECKING:
     from .broker_run import BrokerRun
@@ -106,7 +106,7 @@ class Payer(Actor):
             beat = bodies.HeartbeatData(
                 client_id=self.name, producer_data_set=[bodies.ProducerData(group_name=GROUP)], consumer_data_set=[]
             )
-            self.call(command(RequestCode.HEART_BEAT, body=beat.encode()), lambda _: None)
+            self.call(request(RequestCode.HEART_BEAT, body=beat.encode()), lambda _: None)
         told, self.client.told = self.client.told, []
         for question in told:
             self._answer(question)
@@ -138,7 +138,7 @@ class Payer(Actor):
             flag=0,
             properties=_properties.encode(properties),
         )
-        self.call(command(RequestCode.SEND_MESSAGE_V2, header, body), lambda answer: self._stored(payment, answer))
+        self.call(request(RequestCode.SEND_MESSAGE_V2, header, body), lambda answer: self._stored(payment, answer))
 
     def _stored(self, payment: Payment, answer: Command) -> None:
         if answer.code != ResponseCode.SUCCESS:
@@ -166,7 +166,7 @@ class Payer(Actor):
             msg_id="",
             from_transaction_check=checked,
         )
-        end = command(RequestCode.END_TRANSACTION, header)
+        end = request(RequestCode.END_TRANSACTION, header)
         if checked or self.run.chance.random() < 0.5:
             assert self.client is not None
             end.flag |= ONE_WAY

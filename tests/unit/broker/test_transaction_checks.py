@@ -207,6 +207,15 @@ def test_after_its_immunity_it_is_asked_about() -> None:
     assert story.world.now_ms > decode_record(asked[0].body).born_ms + 3_000
 
 
+def test_a_clock_that_is_set_back_makes_nobody_younger() -> None:
+    story = Story(settings=FAST)
+    story.send_half(b"plain")
+    story.send_half(b"immune", properties={IMMUNITY: "3"})
+    story.world.set_clock(-86_400_000)
+    story.world.pass_time(5_000)
+    assert {bytes(decode_record(question.body).body) for question in story.take_questions()} == {b"plain", b"immune"}
+
+
 def test_nonsense_is_the_time_out() -> None:
     story = Story(settings=FAST)
     story.send_half(b"pay", properties={IMMUNITY: "soon"})

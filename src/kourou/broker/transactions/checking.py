@@ -223,8 +223,8 @@ class Checks:
         """Deal with one half message; False if the disk refuses to store anything."""
         if self._halves.is_decided(half):
             return True
-        wall_ms = self._store.clock.at(now_ms)
-        verdict = judge(half, wall_ms, round_.stamp_ms, self._settings, self._kept_ms())
+        stamp_ms = self._store.clock.stamp(now_ms)
+        verdict = judge(half, stamp_ms, round_.stamp_ms, self._settings, self._kept_ms())
         try:
             if verdict is Verdict.DISCARD:
                 self._discard(half, now_ms)
