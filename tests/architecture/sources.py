@@ -6,7 +6,7 @@ import re
 import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -50,11 +50,12 @@ class Source:
         except (tokenize.TokenError, SyntaxError):
             return re.sub(r"#.*", "", self.text)
 
-    def imports(self) -> Iterator[str]:
-        """The modules that it imports, and cimports: `kourou.store.disk`, `asyncio`."""
-        if not self.is_plain:
-            yield from _imports_of_cython(self.code)
-            return
+    @cached_property
+    def imports(self) -> list[str]:
+        """What it imports and cimports: `kourou.store.disk`, `kourou.store.disk.Disk`, `asyncio`."""
+        return list(self._imports() if self.is_plain else _imports_of_cython(self.code))
+
+    def _imports(self) -> Iterator[str]:
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Import):
                 yield from (alias.name for alias in node.names)
@@ -69,7 +70,9 @@ class Source:
         return ".".join((*folders[: len(folders) - node.level + 1], *([node.module] if node.module else [])))
 
 
+@cache
 def sources() -> list[Source]:
+    """All of them; parsed once in a run of the tests."""
     return [Source(path) for path in sorted(PACKAGE.rglob("*")) if path.suffix in (".py", ".pyx", ".pxd")]
 
 

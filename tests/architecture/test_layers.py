@@ -25,7 +25,7 @@ def drawn() -> list[list[str]]:
 def reaches_up(source: Source, layers: list[list[str]]) -> Iterator[str]:
     """Imports of layers that are not below."""
     height = {name: number for number, layer in enumerate(layers) for name in layer}
-    for module in source.imports():
+    for module in source.imports:
         parts = module.split(".")
         if parts[0] != "kourou" or len(parts) == 1:
             continue
@@ -51,7 +51,7 @@ def test_the_compiled_core_knows_no_sockets_threads_files_or_clocks() -> None:
     """Of the plain sources, import-linter holds this (test_imports.py)."""
     compiled = [source for source in sources() if not source.is_plain and source.package in CORE]
     assert compiled
-    found = {source.name: sorted({name.split(".")[0] for name in source.imports()} & OUTSIDE) for source in compiled}
+    found = {source.name: sorted({name.split(".")[0] for name in source.imports} & OUTSIDE) for source in compiled}
     assert not {name: modules for name, modules in found.items() if modules}
 
 

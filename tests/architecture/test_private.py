@@ -60,7 +60,7 @@ def reads(source: Source) -> Iterator[tuple[str, str]]:
     """(owner, name) of every `owner._name`."""
     if source.is_plain:
         for node in ast.walk(source.tree):
-            if isinstance(node, ast.Attribute):
+            if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
                 yield ast.unparse(node.value).rpartition(".")[2], node.attr
     else:
         yield from re.findall(r"(\w+|[\])])\.(_[a-z]\w*)", source.code)
@@ -68,7 +68,7 @@ def reads(source: Source) -> Iterator[tuple[str, str]]:
 
 def classes_of_others(source: Source) -> set[str]:
     """The names of classes that it imports from other packages."""
-    modules = [name.split(".") for name in source.imports() if name.startswith("kourou.")]
+    modules = [name.split(".") for name in source.imports if name.startswith("kourou.")]
     return {parts[-1] for parts in modules if parts[1] != source.package and parts[-1][:1].isupper()}
 
 
@@ -117,7 +117,7 @@ def test_nothing_private_is_imported_by_other_packages() -> None:
     found = [
         f"{source.name} imports {module}"
         for source in sources()
-        for module in source.imports()
+        for module in source.imports
         if module.startswith("kourou.")
         and module.split(".")[1] != source.package
         and any(re.match("_[a-z]", part) for part in module.split(".")[2:])

@@ -38,6 +38,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "tests/client/test_java.py" in item.nodeid and "[apache]" in item.nodeid:
             item.add_marker(pytest.mark.slow)  # each starts a JVM; with our broker they always run
+        elif "tests/client/test_command_line.py" in item.nodeid and not item.get_closest_marker("interop"):
+            item.add_marker(pytest.mark.slow)  # many processes, one after the other
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -11,6 +11,7 @@ P99_MAX = 1.0
 """Far above what a machine takes that does nothing else, and below what each of these took."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["statistics_of_wide_topics", "slow_bodies", "names_without_end"])
 def test_a_bystander_is_served(name: str, tmp_path: Path) -> None:
     outcome = run(name, tmp_path, rounds=1, seconds=SECONDS)

@@ -137,6 +137,7 @@ def test_peers_that_never_read(what: RequestCode, target: Target, topics: None) 
     until(lambda: target.rss - before < 100 * MIB, "memory was not given back")
 
 
+@pytest.mark.slow
 def test_hoarders_of_half_frames(target: Target) -> None:
     """A hundred peers with 15 of 16 MiB each, which is more than all may hold together: the largest have to go."""
     before = target.rss

@@ -4,10 +4,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
-COUNT = 100_000
+COUNT = 50_000
 
 
+@pytest.mark.slow
 def test_mutated_frames() -> None:
     """The seed is new each time; when this fails, the output has it, and the frame."""
     command = [sys.executable, "-m", "benchmarks.fuzz", "--count", str(COUNT)]

@@ -32,6 +32,7 @@ def walked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walked]:
     gc.unfreeze()
 
 
+@pytest.mark.slow
 def test_no_request_holds_the_event_loop(walked: Walked) -> None:
     limit = LIMIT_MS * FACTOR
     found = walk(walked, served_by_brokers())

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import pytest
+
 from kourou import _backend
 from kourou.protocol.codes import RequestCode
 
@@ -36,6 +38,7 @@ def collector_at_rest() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("collector_at_rest")
+@pytest.mark.slow
 def test_no_request_holds_the_event_loop() -> None:
     walked = Walked(SMALLER)
     found = walk(walked, served())

@@ -7,6 +7,7 @@ from random import Random
 from typing import TypeVar
 
 from hypothesis import example, given, settings, strategies as st
+from tests.examples import examples
 
 from kourou.protocol.bodies import TopicConfig, TopicConfigSerializeWrapper
 from kourou.store.checkpoint import Checkpoint
@@ -117,7 +118,7 @@ class Hands:
 
 @given(steps)
 @example([("create", "b", 0), ("backup", "b", 0), ("truncate", "b.bak", 0)])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_the_twin_does_what_the_real_disk_does(todo: list[Step]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "root"
@@ -163,7 +164,7 @@ def _spliced(found: bytes, begin: bytes, end: bytes) -> bool:
     st.lists(st.one_of(st.integers(0, SIZE - 1), st.sampled_from(["sync", "write_back", "kill"])), max_size=12),
     st.integers(0, 2**32),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_a_power_cut_leaves_what_it_may(todo: list[int | str], seed: int) -> None:
     disk = SimulatedDisk(Random(seed))
     file = disk.create(Path("/0"), SIZE)

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 from hypothesis import example, given, settings, strategies as st
+from tests.examples import examples
 
 import kourou.protocol
 from kourou.protocol import hosts, properties, record
@@ -37,7 +38,7 @@ from kourou.protocol.record import (
     encode_record,
 )
 
-thorough = settings(deadline=None, max_examples=300)
+thorough = settings(deadline=None, max_examples=examples(300))
 
 SOURCE = Path(kourou.protocol.__path__[0]) / "record.py"
 COMPILED = record.__file__ != str(SOURCE)

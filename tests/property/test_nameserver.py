@@ -525,6 +525,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registrar_module, "IN_SLICE", 1)
 
 
+@pytest.mark.slow
 def test_all_three_agree_over_random_lives() -> None:
     WAYS.clear()
     settings = hypothesis_settings(max_examples=150, stateful_step_count=30, deadline=None)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
+from tests.examples import examples
 
 from kourou.nameserver import registration
 from kourou.nameserver.registration import Reading, Registration, Said
@@ -111,7 +112,7 @@ def _one_entry_pieces() -> Iterator[None]:
         yield
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(first=tables, edits=tables, fresh=st.booleans(), form=st.sampled_from(FORMS), mappings=st.booleans())
 def test_what_is_read_by_difference_is_what_is_there(
     first: Table, edits: Table, fresh: bool, form: str, mappings: bool
@@ -145,7 +146,7 @@ def test_a_life_of_changes_is_read_by_difference(form: str, piece: int) -> None:
     assert sum(len(reading.topics) for reading in readings if reading.is_partial) < 300 * 12
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(
     table=tables,
     form=st.sampled_from(FORMS),

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from hypothesis import assume, example, given, settings, strategies as st
+from tests.examples import examples
 
 from kourou.protocol import command, frame
 from kourou.protocol.command import Command
@@ -227,7 +228,7 @@ def test_what_is_encoded_decodes_to_the_same(made: Command) -> None:
         assert split(data, LIMIT) == ([made], len(data), 4, None)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(any_bytes)
 def test_any_bytes_are_commands_or_a_frame_error(data: bytes) -> None:
     for split in (frame.split, frame.split_plain):
@@ -280,7 +281,7 @@ def test_every_cut_of_two_frames(first: Command, second: Command) -> None:
 
 
 @needs_compiled
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=examples(500))
 @given(any_bytes)
 @example(framed(0, b'{"code":-0}', b""))
 @example(framed(0, b'{"extFields":{"a":"1","a":"2"},"extFields":{}}', b""))
@@ -292,14 +293,14 @@ def test_both_split_alike(data: bytes) -> None:
 
 
 @needs_compiled
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(any_bytes, st.integers(0, 80))
 def test_both_split_alike_under_a_limit(data: bytes, limit: int) -> None:
     assert outcome(_wire.split, data, limit) == outcome(frame.split_plain, data, limit)
 
 
 @needs_compiled
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(st.lists(json_almost.map(lambda header: framed(0, header, b"body")), min_size=1, max_size=3).map(b"".join))
 def test_both_split_alike_what_is_almost_right(data: bytes) -> None:
     assert outcome(_wire.split, data) == outcome(frame.split_plain, data)
@@ -314,7 +315,7 @@ like_fields = st.lists(
 
 
 @needs_compiled
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(st.lists(like_fields, min_size=2, max_size=30), st.sampled_from([b"}", b"", b",}", b'"']))
 def test_both_split_alike_what_follows_its_like(headers: list[list[tuple[str, str]]], end: bytes) -> None:
     """A header that looks like one before it is made from that one, and must be the same nonetheless."""

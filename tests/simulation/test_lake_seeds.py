@@ -5,7 +5,7 @@ import pytest
 from .lake import KINDS
 from .lake_run import LakeRun
 
-FEW = [("two", 14), ("five", 6), ("compact", 8), ("delta", 4), ("delta-compact", 4)]
+FEW = [("two", 6), ("five", 3), ("compact", 4), ("delta", 2), ("delta-compact", 2)]
 
 
 @pytest.mark.parametrize(("kind", "seed"), [(kind, seed) for kind, count in FEW for seed in range(count)])
@@ -15,6 +15,7 @@ def test_a_life(kind: str, seed: int) -> None:
     assert run.commits and run.checks
 
 
+@pytest.mark.slow
 def test_processes_are_killed_at_every_kind_of_step() -> None:
     """Or the lives above would show nothing."""
     places: set[str] = set()

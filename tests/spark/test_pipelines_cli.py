@@ -86,6 +86,7 @@ def test_without_java(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -110,6 +111,7 @@ def test_mistakes_before_spark_starts(words: list[str], said: str) -> None:
     assert said in " ".join(done.stderr.replace("│", " ").split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -193,6 +193,7 @@ def test_a_compacted_lake_has_the_same_rows(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.glob("topic=*/**/*.staged")] == []
 
 
+@pytest.mark.slow
 def test_a_compaction_that_dies_at_any_moment(tmp_path: Path) -> None:
     """A reader sees each row once then, and when the next run has opened the lake."""
     for dies_at in itertools.count():
@@ -305,6 +306,7 @@ def test_a_compacted_delta_lake(folder: Folder, tmp_path: Path) -> None:
     assert in_delta(tmp_path) == WHOLE
 
 
+@pytest.mark.slow
 def test_a_delta_lake_whose_run_dies_at_any_moment(tmp_path: Path) -> None:
     for dies_at in itertools.count():
         root = tmp_path / str(dies_at)

@@ -387,6 +387,7 @@ def seen(root: Path) -> list[tuple[str, int, int]]:
 WHOLE = sorted((queue.topic, queue.queue_id, at) for queue, end in SOURCE.items() for at in range(end))
 
 
+@pytest.mark.slow
 def test_a_run_that_dies_at_any_moment(tmp_path: Path) -> None:
     """Before and behind every change to the folder. Nobody sees a message twice, and the next run completes it."""
     for dies_at in itertools.count():

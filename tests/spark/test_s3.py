@@ -155,6 +155,7 @@ def test_a_lake_on_s3(bucket: str, scheme: str) -> None:
     assert hours_of(folder, "a")
 
 
+@pytest.mark.slow
 def test_a_delta_lake_on_s3(bucket: str) -> None:
     from deltalake import DeltaTable
 

@@ -334,6 +334,7 @@ def test_many_changes_of_a_list_share_a_log_line(caplog: pytest.LogCaptureFixtur
     assert "groups set count=1000" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_broker_starts_with_whatever_tables_it_has_written() -> None:
     """More offsets than numbers that a peer may send as keys; after one save, and after two."""
     world = SimulatedBroker(settings=BrokerSettings(offsets_max=2_000_000))

@@ -328,6 +328,7 @@ def test_a_whole_file_that_is_refused_is_not_replaced_by_its_older_backup(conten
     assert disk.read(CONFIG / "topics.json.bak") == text(topics("A"))
 
 
+@pytest.mark.slow
 def test_what_is_written_can_be_read_however_large_it_is() -> None:
     """More numbers as keys than a peer may send."""
     table = {f"wide@group-{number}": dict.fromkeys(range(65_536), number) for number in range(16)}
@@ -339,6 +340,7 @@ def test_what_is_written_can_be_read_however_large_it_is() -> None:
     assert MetadataFile(disk, CONFIG, CONSUMER_OFFSETS).load() == offsets
 
 
+@pytest.mark.slow
 def test_unknown_members_of_a_large_file_are_kept() -> None:
     names = ",".join(f'"topic-{number}":{{"new":1,"perm":6}}' for number in range(200_000))
     disk = disk_with(topics_json=f'{{"topicConfigTable":{{{names}}}}}'.encode())
