@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-import pytest
-
 from kourou import _backend
 from kourou.protocol.codes import RequestCode
 
@@ -50,6 +48,7 @@ def test_no_request_holds_the_event_loop() -> None:
 
 
 @pytest.mark.usefixtures("collector_at_rest")
+@pytest.mark.slow
 def test_no_broker_that_leaves_holds_the_event_loop() -> None:
     found = walk_away(Walked(SMALLER))
     if max(found.values()) > LIMIT_MS:

@@ -59,9 +59,9 @@ class QueueWorld:
         assert self.queue.put(offset, size, 0, self.end - 1) == Put.ALREADY
 
     def jump(self, size: int, count: int) -> None:
-        """As many messages of this queue are missing before the next one."""
-        count = min(count, self.file_entries)
-        if self.end == 0 and self.queue.end == 0:
+        """As many messages of this queue are missing before the next one; at most a file of entries in one gap."""
+        count = min(count, self.file_entries - self.blanks_at_end())
+        if count <= 0 or (self.end == 0 and self.queue.end == 0):
             return
         alive = self.start < self.end or self.max_physical >= self.log_start
         for _ in range(count):
@@ -70,6 +70,13 @@ class QueueWorld:
         if not alive:
             self.start = self.end
         self.put(size, 0)
+
+    def blanks_at_end(self) -> int:
+        """A truncated log can leave some, and a crash can lose them."""
+        number = self.end
+        while number > self.start and self.entries[number - 1][1] == BLANK_SIZE:
+            number -= 1
+        return self.end - number
 
     def sync(self) -> None:
         for file in self.queue.dirty_files():
