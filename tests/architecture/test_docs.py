@@ -1,5 +1,7 @@
-"""Files and modules that the documents name exist."""
+"""Files, modules and methods that the documents name exist."""
 
+import ast
+import functools
 import re
 from pathlib import Path
 
@@ -7,6 +9,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+
+FOREIGN = {"FileChannel", "MessageUtil", "String"}
+"""Classes of Java whose methods the documents name."""
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -23,6 +28,40 @@ def test_modules_named_exist(document: Path) -> None:
     places = (ROOT / "src" / "kourou", ROOT)
     missing = [name for name in named if not any((place / name).exists() for place in places)]
     assert not missing
+
+
+@functools.cache
+def classes() -> dict[str, set[str]]:
+    """Names in the bodies of our classes, their `self.…` attributes included, by the name of the class."""
+    found: dict[str, set[str]] = {}
+    sources = [*ROOT.glob("src/**/*.py"), *ROOT.glob("src/**/*.pyi")]
+    for kind in (node for path in sources for node in ast.walk(ast.parse(path.read_text()))):
+        if not isinstance(kind, ast.ClassDef):
+            continue
+        names = found.setdefault(kind.name, set())
+        for node in ast.walk(kind):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                names.add(node.name)
+            elif isinstance(node, ast.AnnAssign | ast.Assign):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                names |= {target.id for target in targets if isinstance(target, ast.Name)}
+                names |= {target.attr for target in targets if isinstance(target, ast.Attribute)}
+    return found
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_methods_named_exist(document: Path) -> None:
+    """`Class.method` in backquotes is a method or attribute of a class of ours, but for the classes in FOREIGN."""
+    named = re.findall(r"`([A-Z]\w+)\.(\w+)(?:\(.*?\))?`", document.read_text())
+    known = classes()
+    ours = [(kind, name) for kind, name in named if kind not in FOREIGN]
+    missing = [f"{kind}.{name}" for kind, name in ours if name not in known.get(kind, ())]
+    assert not missing
+
+
+def test_methods_are_found() -> None:
+    assert {"read", "step"} <= classes()["Broker"]
+    assert "read" not in classes()["LongPolls"]
 
 
 def test_the_documents_are_looked_at() -> None:
