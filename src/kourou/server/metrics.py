@@ -1,7 +1,10 @@
 """Figures for Prometheus, on a port of their own: GET /metrics.
 
 Names and labels are those of Apache's broker 5.x where it has the same figure, so that its dashboards work. They are
-read from the broker when somebody asks; nothing is counted twice for it.
+read from the broker when a page is asked for; nothing is counted twice for it.
+
+A page of a broker with many topics and groups is long. It is written in slices, one in each turn of the event loop, so
+that other requests are served in between; its lines may be of different moments.
 
 Java: BrokerMetricsManager, DefaultStoreMetricsManager.
 """
@@ -10,16 +13,9 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import Callable, Iterable
-
-from prometheus_client.core import (
-    CollectorRegistry,
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
-from prometheus_client.exposition import generate_latest
+import time
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 from kourou.broker import names
 from kourou.broker.machine import Broker
@@ -29,11 +25,22 @@ log = logging.getLogger(__name__)
 
 REQUEST_SIZE_MAX = 8 * 1024
 REQUEST_TIME = 5.0
+PAGE_TIME = 60.0
+"""Seconds that a page may take, to be written and to be read by its client."""
+
 CONNECTIONS_MAX = 16
+
+SLICE = 0.005
+"""Seconds that lines are written before other requests have their turn."""
+
+QUEUES_IN_SLICE = 500
 
 _OWN_LABELS = frozenset(("topic", "is_system", "consumer_group", "consume_mode", "producer_group"))
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
+
+Rows: TypeAlias = Iterator[tuple[tuple[str, ...], float] | None]
+"""Values of a figure's own labels, and the figure; None: a moment at which other requests may be served."""
 
 
 class BrokerFigures:
@@ -47,84 +54,94 @@ class BrokerFigures:
         labels["node_id"] = settings.name
         self._labels, self._node = list(labels), list(labels.values())  # what all figures bear
 
-    def collect(self) -> Iterable[Metric]:
+    def text(self) -> Iterator[str]:
+        """The page, a line at a time, and empty texts where there is a pause."""
         wanted = self._wanted
         if wanted.request_metrics:
             yield from self._messages()
         if wanted.connection_metrics:
             yield from self._clients()
         if wanted.lag_metrics:
-            yield from self._lag()
+            labels = ("topic", "consumer_group", "is_system")
+            yield from self._figure("rocketmq_consumer_lag_messages", "Messages not consumed yet.", labels, self._lag())
         if wanted.transaction_metrics:
             yield from self._transactions()
         yield from self._state()
 
-    def _messages(self) -> Iterable[Metric]:
-        stats, node = self._broker.stats, self._node
-        labels = [*self._labels, "topic", "is_system"]
-        put = CounterMetricFamily("rocketmq_messages_in_total", "Messages stored.", labels=labels)
-        put_bytes = CounterMetricFamily("rocketmq_throughput_in_total", "Bytes stored.", labels=labels)
-        for topic, item in list(stats.topics.items()):
-            row = [*node, topic, self._is_system(topic)]
-            put.add_metric(row, item.count)
-            put_bytes.add_metric(row, item.size)
-        labels = [*self._labels, "topic", "consumer_group", "is_system"]
-        got = CounterMetricFamily("rocketmq_messages_out_total", "Messages handed out.", labels=labels)
-        got_bytes = CounterMetricFamily("rocketmq_throughput_out_total", "Bytes handed out.", labels=labels)
-        for (topic, group), item in list(stats.groups.items()):
-            row = [*node, topic, group, self._is_system(topic, group)]
-            got.add_metric(row, item.count)
-            got_bytes.add_metric(row, item.size)
-        yield from (put, put_bytes, got, got_bytes)
+    def _figure(self, name: str, text: str, labels: tuple[str, ...], rows: Rows, kind: str = "gauge") -> Iterator[str]:
+        yield _heading(name, text, kind)
+        yield from self._lines(name, labels, rows)
 
-    def _clients(self) -> Iterable[Metric]:
-        clients, node = self._broker.clients, self._node
-        labels = [*self._labels, "consumer_group", "consume_mode"]
-        consumers = GaugeMetricFamily("rocketmq_consumer_connections", "Connected consumers.", labels=labels)
-        for group in clients.consumers.values():
-            consumers.add_metric([*node, group.name, group.consume_type], len(group.clients))
-        labels = [*self._labels, "producer_group"]
-        producers = GaugeMetricFamily("rocketmq_producer_connections", "Connected producers.", labels=labels)
-        for name, members in clients.producers.items():
-            producers.add_metric([*node, name], len(members))
-        yield from (consumers, producers)
+    def _lines(self, name: str, labels: tuple[str, ...], rows: Rows) -> Iterator[str]:
+        order = sorted(range(len(self._labels) + len(labels)), key=[*self._labels, *labels].__getitem__)
+        keys = [f'{(*self._labels, *labels)[at]}="' for at in order]
+        for row in rows:
+            if row is None:
+                yield ""
+                continue
+            values = (*self._node, *row[0])
+            shown = ",".join(f'{key}{_escaped(values[at])}"' for key, at in zip(keys, order, strict=True))
+            yield f"{name}{{{shown}}} {float(row[1])!r}\n"
 
-    def _lag(self) -> Iterable[Metric]:
+    def _messages(self) -> Iterator[str]:
+        stats = self._broker.stats
+        labels: tuple[str, ...] = ("topic", "is_system")
+        topics = list(stats.topics.items())
+        counts: Rows = (((topic, self._is_system(topic)), item.count) for topic, item in topics)
+        yield from self._figure("rocketmq_messages_in_total", "Messages stored.", labels, counts, "counter")
+        sizes: Rows = (((topic, self._is_system(topic)), item.size) for topic, item in topics)
+        yield from self._figure("rocketmq_throughput_in_total", "Bytes stored.", labels, sizes, "counter")
+        labels = ("topic", "consumer_group", "is_system")
+        groups = list(stats.groups.items())
+        counts = (((topic, group, self._is_system(topic, group)), item.count) for (topic, group), item in groups)
+        yield from self._figure("rocketmq_messages_out_total", "Messages handed out.", labels, counts, "counter")
+        sizes = (((topic, group, self._is_system(topic, group)), item.size) for (topic, group), item in groups)
+        yield from self._figure("rocketmq_throughput_out_total", "Bytes handed out.", labels, sizes, "counter")
+
+    def _clients(self) -> Iterator[str]:
+        clients = self._broker.clients
+        consumers: Rows = (
+            ((group.name, group.consume_type), len(group.clients)) for group in list(clients.consumers.values())
+        )
+        labels: tuple[str, ...] = ("consumer_group", "consume_mode")
+        yield from self._figure("rocketmq_consumer_connections", "Connected consumers.", labels, consumers)
+        producers: Rows = (((name,), len(members)) for name, members in list(clients.producers.items()))
+        labels = ("producer_group",)
+        yield from self._figure("rocketmq_producer_connections", "Connected producers.", labels, producers)
+
+    def _lag(self) -> Rows:
         """Messages that groups have not consumed yet, for those that are connected."""
-        broker, node = self._broker, self._node
-        labels = [*self._labels, "topic", "consumer_group", "is_system"]
-        lag = GaugeMetricFamily("rocketmq_consumer_lag_messages", "Messages not consumed yet.", labels=labels)
+        broker = self._broker
         for group in list(broker.clients.consumers.values()):
             if group.is_broadcasting:
                 continue
             for topic in list(group.subscriptions):
-                offsets = broker.offsets.of_topic(group.name, topic)
-                behind = sum(
-                    max(broker.store.reader.offsets(topic, queue_id)[1] - offset, 0)
-                    for queue_id, offset in list(offsets.items())
-                )
-                lag.add_metric([*node, topic, group.name, self._is_system(topic, group.name)], behind)
-        yield lag
+                behind = 0
+                for number, (queue_id, offset) in enumerate(list(broker.offsets.of_topic(group.name, topic).items())):
+                    behind += max(broker.store.reader.offsets(topic, queue_id)[1] - offset, 0)
+                    if number % QUEUES_IN_SLICE == QUEUES_IN_SLICE - 1:
+                        yield None
+                yield (topic, group.name, self._is_system(topic, group.name)), behind
 
-    def _transactions(self) -> Iterable[Metric]:
-        counts, node, labels = self._broker.transactions.counts, self._node, [*self._labels, "topic"]
-        half = GaugeMetricFamily("rocketmq_half_messages", "Transactions that nobody has ended yet.", labels=labels)
-        for topic, metric in list(counts.open.items()):
-            half.add_metric([*node, topic], metric.count)
-        commits = CounterMetricFamily("rocketmq_commit_messages_total", "Transactions committed.", labels=labels)
-        for topic, count in list(counts.commits.items()):
-            commits.add_metric([*node, topic], count)
-        rollbacks = CounterMetricFamily("rocketmq_rollback_messages_total", "Transactions rolled back.", labels=labels)
-        for topic, count in list(counts.rollbacks.items()):
-            rollbacks.add_metric([*node, topic], count)
-        latency = HistogramMetricFamily(
-            "rocketmq_finish_message_latency", "Seconds from the birth of a message to its commit.", labels=labels
+    def _transactions(self) -> Iterator[str]:
+        counts, labels = self._broker.transactions.counts, ("topic",)
+        half: Rows = (((topic,), metric.count) for topic, metric in list(counts.open.items()))
+        yield from self._figure("rocketmq_half_messages", "Transactions that nobody has ended yet.", labels, half)
+        commits: Rows = (((topic,), count) for topic, count in list(counts.commits.items()))
+        yield from self._figure("rocketmq_commit_messages_total", "Transactions committed.", labels, commits, "counter")
+        back: Rows = (((topic,), count) for topic, count in list(counts.rollbacks.items()))
+        yield from self._figure(
+            "rocketmq_rollback_messages_total", "Transactions rolled back.", labels, back, "counter"
         )
-        for topic, found in list(counts.latencies.items()):
-            latency.add_metric([*node, topic], found.cumulative(), found.total_s)
-        yield from (half, commits, rollbacks, latency)
+        name = "rocketmq_finish_message_latency"
+        yield _heading(name, "Seconds from the birth of a message to its commit.", "histogram")
+        found = [(topic, latency.cumulative(), latency.total_s) for topic, latency in list(counts.latencies.items())]
+        buckets: Rows = (((topic, limit), count) for topic, ends, _ in found for limit, count in ends)
+        yield from self._lines(f"{name}_bucket", ("topic", "le"), buckets)
+        yield from self._lines(f"{name}_count", labels, (((topic,), ends[-1][1]) for topic, ends, _ in found))
+        yield from self._lines(f"{name}_sum", labels, (((topic,), total) for topic, _, total in found))
 
-    def _state(self) -> Iterable[Metric]:
+    def _state(self) -> Iterator[str]:
         broker, wanted = self._broker, self._wanted
         of_tables = (
             ("rocketmq_broker_permission", "Permission bits: 4 read, 2 write.", broker.settings.permission),
@@ -144,11 +161,9 @@ class BrokerFigures:
                 broker.store.log.end - broker.store.dispatched,
             ),
         )
-        errors = CounterMetricFamily(
-            "kourou_internal_errors_total", "Parts of a step that failed unexpectedly.", labels=self._labels
-        )
-        errors.add_metric(self._node, broker.faults)
-        yield errors
+        faults: Rows = iter([((), broker.faults)])
+        text = "Parts of a step that failed unexpectedly."
+        yield from self._figure("kourou_internal_errors_total", text, (), faults, "counter")
         ours = (
             (
                 "kourou_flush_late_ms",
@@ -164,9 +179,7 @@ class BrokerFigures:
             *(of_store if wanted.store_metrics else ()),
             *ours,
         ):
-            gauge = GaugeMetricFamily(name, text, labels=self._labels)
-            gauge.add_metric(self._node, value)
-            yield gauge
+            yield from self._figure(name, text, (), iter([((), value)]))
 
     def _is_system(self, topic: str, group: str = "") -> str:
         return str(self._broker.topics.is_system(topic) or names.is_system_group(group)).lower()
@@ -179,12 +192,20 @@ def _labels(text: str) -> dict[str, str]:
     return {name: value for name, value in labels.items() if name not in _OWN_LABELS}
 
 
+def _heading(name: str, text: str, kind: str) -> str:
+    return f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
 class MetricsServer:
     """Answers GET /metrics, and nothing else."""
 
     def __init__(self, broker: Broker, now_ms: Callable[[], int]) -> None:
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(BrokerFigures(broker, now_ms))
+        self._figures = BrokerFigures(broker, now_ms)
+        self._turn = asyncio.Lock()  # of all pages together, one slice in each turn of the loop
         self._server: asyncio.Server | None = None
         self._open = 0
 
@@ -209,13 +230,13 @@ class MetricsServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open += 1
         try:
-            async with asyncio.timeout(REQUEST_TIME):
-                if self._open > CONNECTIONS_MAX:
-                    writer.write(_answer(503, b"too many connections\n"))
-                else:
+            if self._open > CONNECTIONS_MAX:
+                writer.write(_answer(503, b"too many connections\n"))
+            else:
+                async with asyncio.timeout(REQUEST_TIME):
                     request = await reader.readuntil(b"\r\n\r\n")
-                    writer.write(self._page(request))
-                await writer.drain()
+                async with asyncio.timeout(PAGE_TIME):
+                    await self._answer(request, writer)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass
         finally:
@@ -224,22 +245,50 @@ class MetricsServer:
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
 
-    def _page(self, request: bytes) -> bytes:
+    async def _answer(self, request: bytes, writer: asyncio.StreamWriter) -> None:
         method, _, rest = request.partition(b" ")
         path = rest.partition(b" ")[0].partition(b"?")[0]
         if method not in (b"GET", b"HEAD"):
-            return _answer(405, b"GET is expected\n")
-        if path != b"/metrics":
-            return _answer(404, b"/metrics is all there is\n")
-        return _answer(200, generate_latest(self._registry), head_only=method == b"HEAD")
+            writer.write(_answer(405, b"GET is expected\n"))
+        elif path != b"/metrics":
+            writer.write(_answer(404, b"/metrics is all there is\n"))
+        else:
+            writer.write(_head(200))
+            if method == b"GET":
+                await self._write_page(writer)
+        await writer.drain()
+
+    async def _write_page(self, writer: asyncio.StreamWriter) -> None:
+        """The page ends with the connection: its size is not known before."""
+        lines = self._figures.text()
+        while True:
+            async with self._turn:
+                data = slice_of(lines)
+                await asyncio.sleep(0)
+            if data is None:
+                return
+            writer.write(data)
+            await writer.drain()
+
+
+def slice_of(lines: Iterator[str]) -> bytes | None:
+    """As many lines as one turn of the event loop may write; None: that was all."""
+    until = time.perf_counter() + SLICE
+    some: list[str] = []
+    for line in lines:
+        some.append(line)
+        if time.perf_counter() > until:
+            break
+    return "".join(some).encode() if some else None
 
 
 _REASONS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 
 
-def _answer(status: int, body: bytes, *, head_only: bool = False) -> bytes:
-    head = (
-        f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {TEXT}\r\n"
-        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-    )
-    return head.encode() + (b"" if head_only else body)
+def _answer(status: int, body: bytes) -> bytes:
+    return _head(status, len(body)) + body
+
+
+def _head(status: int, size: int | None = None) -> bytes:
+    length = "" if size is None else f"Content-Length: {size}\r\n"
+    return f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {TEXT}\r\n{length}Connection: close\r\n\r\n".encode()

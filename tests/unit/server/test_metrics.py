@@ -2,6 +2,7 @@
 
 import asyncio
 
+from prometheus_client.parser import text_string_to_metric_families
 from tests.unit.test_embedded import send
 from tests.waiting import answered
 
@@ -98,3 +99,17 @@ async def test_other_pages_and_methods_are_refused() -> None:
 async def test_there_are_none_unless_they_are_wanted() -> None:
     async with Embedded() as broker:
         assert broker.metrics_port is None
+
+
+async def test_the_page_is_what_prometheus_reads() -> None:
+    async with Embedded(properties=PROM | {"metricsLabel": 'place:a"b\\c'}) as broker:
+        assert broker.metrics_port is not None
+        await send(broker.address, "orders", b"one")
+        _, body = await page(broker.metrics_port)
+        head, nothing = await page(broker.metrics_port, b"HEAD /metrics HTTP/1.1\r\n\r\n")
+    families = {family.name: family for family in text_string_to_metric_families(body.decode())}
+    assert families["rocketmq_messages_in"].type == "counter"
+    (sample,) = families["rocketmq_messages_in"].samples
+    assert (sample.value, sample.labels["topic"], sample.labels["place"]) == (1.0, "orders", 'a"b\\c')
+    assert families["rocketmq_topic_number"].type == "gauge"
+    assert head.startswith(b"HTTP/1.1 200") and not nothing
