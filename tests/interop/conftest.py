@@ -134,7 +134,14 @@ def start_client(tmp_path: Path) -> Iterator[StartClient]:
 StartDriver = Callable[[Kind], Driver]
 StartRun = Callable[..., KourouRun | ApacheStage]
 
-SETTINGS = (f"messageDelayLevel={DELAYS}", "enablePropertyFilter=true")
+SETTINGS = (
+    f"messageDelayLevel={DELAYS}",
+    "enablePropertyFilter=true",
+    "transactionCheckInterval=2000",
+    "transactionTimeOut=1000",
+    "transactionCheckMax=3",
+    "transactionOpBatchInterval=500",
+)
 
 
 @pytest.fixture(scope="session")

@@ -69,12 +69,18 @@ class Connection:
         self._socket.sendall(data)
 
     def receive(self) -> Answer:
+        """The answer to the last request."""
+        answer = self.receive_any()
+        assert answer.opaque == self._opaque
+        return answer
+
+    def receive_any(self) -> Answer:
+        """Whatever comes next: an answer, or a request of the server."""
         (length,) = struct.unpack(">i", self._exactly(4))
         data = self._exactly(length)
         (marked,) = struct.unpack(">i", data[:4])
         assert marked >> 24 == 0, "answered in another form than JSON"
         header = json.loads(data[4 : 4 + marked])
-        assert header["opaque"] == self._opaque
         return Answer(
             code=header["code"],
             flag=header["flag"],

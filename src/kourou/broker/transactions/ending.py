@@ -132,13 +132,13 @@ class Ending:
         message, properties = made
         topic = message.topic
         (stored,) = self._writer.put([message], properties, asked.now_ms)
-        self._halves.ended(half, standing, Fate.COMMITTED, stored.physical_offset + stored.size)
+        self._halves.ended(standing, Fate.COMMITTED, stored.physical_offset + stored.size)
         self._stats.put(topic, 1, stored.size)
         self._counts.committed(topic, half.record.born_ms, asked.now_ms)
 
     def _roll_back(self, half: Half, standing: Standing, asked: Asked) -> None:
         self._halves.check_room()
-        self._halves.ended(half, standing, Fate.ROLLED_BACK, half.record.physical_offset + half.record.size)
+        self._halves.ended(standing, Fate.ROLLED_BACK, half.record.physical_offset + half.record.size)
         self._counts.rolled_back(half.real_topic, asked.now_ms)
         if not asked.command.is_one_way:
             self._halves.write_ops(asked.now_ms)  # the answer says that it is rolled back for good

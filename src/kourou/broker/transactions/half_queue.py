@@ -47,7 +47,8 @@ class Standing(NamedTuple):
     """How a transaction stands."""
 
     end: Fate | None  # how it has ended; None: it has not, as far as is known
-    open_copies: list[int]  # which copies of its half message nobody has decided yet
+    copies: list[int]  # the copies of its half message, this one among them
+    open_copies: list[int]  # those that nobody has decided yet
 
 
 class HalfQueue:
@@ -97,15 +98,15 @@ class HalfQueue:
     def standing(self, half: Half) -> Standing:
         """Has it ended, and which copies of it are open? Of one that is too old, nothing may be known."""
         fate = self.ledger.fate(half.offset)
-        if fate is Fate.OPEN and half.offset >= self.end_at_start:
-            return Standing(None, [half.offset])
+        if fate is Fate.OPEN and half.offset >= self.end_at_start and not half.is_copy:
+            return Standing(None, [half.offset], [half.offset])
         if fate is not None and fate.is_end:
-            return Standing(fate, [])
+            return Standing(fate, [half.offset], [])
         copies = self._copies(half) | {half.offset}
         copies |= {self._copied[offset][0] for offset in copies if offset in self._copied}
         fates = {offset: self.ledger.fate(offset) for offset in sorted(copies)}
         end = next((found for found in fates.values() if found is not None and found.is_end), None)
-        return Standing(end, [offset for offset, found in fates.items() if found is Fate.OPEN])
+        return Standing(end, list(fates), [offset for offset, found in fates.items() if found is Fate.OPEN])
 
     def _copies(self, half: Half) -> set[int]:
         """Offsets of all copies that the index knows."""
@@ -129,9 +130,12 @@ class HalfQueue:
                 f"{self._ops_problem}. The producer is asked again later",
             )
 
-    def ended(self, half: Half, standing: Standing, fate: Fate, log_end: int) -> None:
-        """It was committed or rolled back, which is certain when the log is durable up to `log_end`."""
-        for offset in {half.offset, *standing.open_copies}:
+    def ended(self, standing: Standing, fate: Fate, log_end: int) -> None:
+        """It was committed or rolled back, which is certain when the log is durable up to `log_end`.
+
+        Op records name older copies, too: after a crash the kept position may be before them.
+        """
+        for offset in standing.copies:
             self.ledger.mark(offset, fate, log_end)
             self.pending.add(offset)
 

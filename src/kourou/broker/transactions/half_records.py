@@ -120,6 +120,11 @@ class Half(msgspec.Struct, frozen=True, gc=False):
         """The offset of the first copy, as far as this one says."""
         return self._number(Property.TRANSACTION_PREPARED_QUEUE_OFFSET, 2**63 - 1)
 
+    @property
+    def is_copy(self) -> bool:
+        """Is there an older copy of it?"""
+        return self.check_times > 0 or self.first_offset is not None
+
     def immunity_ms(self, timeout_ms: int) -> int | None:
         """How long after its birth nobody may be asked, if the producer says so. Nonsense counts as the time-out."""
         if Property.CHECK_IMMUNITY_TIME_IN_SECONDS not in self.properties:

@@ -161,7 +161,7 @@ def _ended_by(halves: HalfQueue, commit: StoredMessage) -> bool:
     standing = halves.standing(half)
     if standing.end is not None:
         return False
-    halves.ended(half, standing, Fate.COMMITTED, 0)
+    halves.ended(standing, Fate.COMMITTED, 0)
     return True
 
 

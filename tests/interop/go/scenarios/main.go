@@ -44,13 +44,14 @@ type driver struct {
 	senders   *senders
 	consumers *consumers
 	pullers   *pullers
+	payers    *payers
 }
 
 func main() {
 	rlog.SetLogLevel("error")
 	rlog.SetOutputPath(os.DevNull)
 	s := newSenders()
-	d := driver{senders: s, consumers: newConsumers(s), pullers: newPullers()}
+	d := driver{senders: s, consumers: newConsumers(s), pullers: newPullers(), payers: newPayers()}
 	fmt.Println("ready")
 	lines := bufio.NewReader(os.Stdin)
 	for {
@@ -90,6 +91,10 @@ func (d *driver) serve(verb string, w words) ([]url.Values, error) {
 		return d.senders.send(w)
 	case "request":
 		return d.senders.request(w)
+	case "transact":
+		return d.payers.transact(w)
+	case "questions":
+		return d.payers.questions(w)
 	case "consume":
 		return nil, d.consumers.consume(w)
 	case "received":

@@ -15,6 +15,7 @@ public final class ScenarioDriver {
     private final Senders senders = new Senders();
     private final Consumers consumers = new Consumers(senders);
     private final Pullers pullers = new Pullers();
+    private final Payers payers = new Payers();
 
     public static void main(String[] args) throws Exception {
         PrintStream answers = new PrintStream(System.out, false, StandardCharsets.UTF_8);
@@ -45,6 +46,8 @@ public final class ScenarioDriver {
         return switch (verb) {
             case "send" -> senders.send(words);
             case "request" -> List.of(senders.request(words));
+            case "transact" -> payers.transact(words);
+            case "questions" -> payers.questions(words);
             case "consume" -> {
                 consumers.consume(words);
                 yield List.of();

@@ -40,7 +40,7 @@ final class Senders {
     }
 
     /** On a busy machine the first question to a name server may take longer than the client waits for it. */
-    private static void awaitRoutes(DefaultMQProducer producer) throws Exception {
+    static void awaitRoutes(DefaultMQProducer producer) throws Exception {
         long end = System.currentTimeMillis() + PATIENCE_MS;
         while (true) {
             try {
@@ -110,7 +110,7 @@ final class Senders {
             .findFirst().orElseThrow(() -> new IllegalArgumentException("no queue " + wanted));
     }
 
-    private static Message message(Words words, int number) {
+    static Message message(Words words, int number) {
         Message message = new Message(words.text("topic"), body(words, number));
         if (words.has("tag")) {
             message.setTags(words.text("tag"));
@@ -149,7 +149,7 @@ final class Senders {
         return body;
     }
 
-    private static Words describe(SendResult result, Message message) {
+    static Words describe(SendResult result, Message message) {
         MessageQueue queue = result.getMessageQueue();
         return new Words()
             .with("status", result.getSendStatus())
