@@ -15,6 +15,8 @@ HOT_MODULES: dict[str, str] = {
     "kourou.store.consume_queue": "src/kourou/store/consume_queue.py",
     "kourou.store.dispatch": "src/kourou/store/dispatch.py",
     "kourou.store.index": "src/kourou/store/index.py",
+    "kourou.store.index_file": "src/kourou/store/index_file.py",
+    "kourou.store.queue_entries": "src/kourou/store/queue_entries.py",
     "kourou.store.verify_index": "src/kourou/store/verify_index.py",
     "kourou.store.verify_log": "src/kourou/store/verify_log.py",
 }

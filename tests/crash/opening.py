@@ -5,8 +5,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from kourou.store.disk import RealDisk
+from kourou.store.paths import Paths
 from kourou.store.settings import FlushMode, StoreSettings
-from kourou.store.store import Paths, Store
+from kourou.store.store import Store
 
 from .letters import HOST
 

@@ -13,7 +13,8 @@ from kourou.protocol.bodies import TopicConfig, TopicConfigSerializeWrapper
 from kourou.store.checkpoint import Checkpoint
 from kourou.store.disk import Disk, File, RealDisk
 from kourou.store.metadata import CONSUMER_OFFSETS, TOPICS, ConsumerOffsets, MetadataFile
-from kourou.testing.disk import SECTOR, SimulatedDisk
+from kourou.testing.disk import SimulatedDisk
+from kourou.testing.disk_parts import SECTOR
 
 SIZE = 6 * SECTOR + 100
 

@@ -9,10 +9,12 @@ from typing import Literal
 from hypothesis import example, given, settings, strategies as st
 
 from kourou.protocol.hashes import index_hash
-from kourou.store.consume_queue import BLANK_SIZE, ENTRY_SIZE, Boundary, ConsumeQueue, Put
+from kourou.store.consume_queue import Boundary, ConsumeQueue, Put
 from kourou.store.consume_queue_ext import ConsumeQueueExt, Unit
 from kourou.store.entry_layout import HEADER_SIZE, index_entry
-from kourou.store.index import SLOT_SIZE, Index
+from kourou.store.index import Index
+from kourou.store.index_file import SLOT_SIZE
+from kourou.store.queue_entries import BLANK_SIZE, ENTRY_SIZE
 from kourou.testing.disk import SimulatedDisk
 
 QUEUE = Path("/store/consumequeue/orders/3")

@@ -24,7 +24,8 @@ from kourou.protocol.record import Found, Scanner, StoredMessage
 from kourou.store.metadata import ConsumerOffsets
 from kourou.store.settings import FlushMode, delay_table
 from kourou.testing.broker import SMALL_STORE, SimulatedBroker
-from kourou.testing.disk import Call, SimulatedDisk
+from kourou.testing.disk import SimulatedDisk
+from kourou.testing.disk_parts import Call
 
 from .broker_actors import Actor, Consumer, Producer, Sent, Share
 from .broker_transactions import Payer, Payments

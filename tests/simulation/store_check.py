@@ -1,6 +1,6 @@
 """Does a store hold what the model says, the whole of it and nothing else?"""
 
-from kourou.store.consume_queue import BLANK_SIZE
+from kourou.store.queue_entries import BLANK_SIZE
 from kourou.store.store import Store
 
 from .store_model import Model

@@ -12,9 +12,10 @@ from random import Random
 from typing import get_args
 
 from kourou.store.errors import DiskFailedError, DiskFullError, StoreError
-from kourou.store.jobs import MendLog
+from kourou.store.jobs import RewriteLog
 from kourou.store.settings import FlushMode
-from kourou.testing.disk import Call, SimulatedDisk
+from kourou.testing.disk import SimulatedDisk
+from kourou.testing.disk_parts import Call
 
 from .store_check import check
 from .store_run import Run
@@ -102,16 +103,16 @@ class FaultyRun(Run):
             Run.go_on_with_queues(self, topic)
 
     def give_back(self) -> None:
-        mends = [job for job in self.done if isinstance(job, MendLog)]
+        rewrites = [job for job in self.done if isinstance(job, RewriteLog)]
         Run.give_back(self)
-        if mends and mends[0] not in self.done:
-            self.after_mend()
+        if rewrites and rewrites[0] not in self.done:
+            self.after_rewrite()
 
-    def after_mend(self) -> None:
+    def after_rewrite(self) -> None:
         """What the system has forgotten may be lost, if it was not promised to be safe."""
         end = self.store.log.end
-        assert end >= self.model.safe, f"mended, and {self.model.safe - end} safe bytes are missing"
-        assert end == self.model.end or self.evicted, "mended, and something is missing that nobody has dropped"
+        assert end >= self.model.safe, f"rewritten, and {self.model.safe - end} safe bytes are missing"
+        assert end == self.model.end or self.evicted, "rewritten, and something is missing that nobody has dropped"
         if end < self.model.end:
             self.model.cut(end)
             lost = {token for token, upto in self.tokens.items() if upto > end}
@@ -127,7 +128,7 @@ class FaultyRun(Run):
 
     def visible_end(self) -> int:
         """Where dispatch came to a halt, some queues may be ahead."""
-        is_sync = self.settings.flush_mode is FlushMode.SYNC and not self.settings.read_unsafe
+        is_sync = self.settings.flush_mode is FlushMode.SYNC and not self.settings.read_uncommitted
         return self.model.safe if is_sync else self.model.end
 
     def was_read(self, found: list[bytes], wanted: list[bytes]) -> None:
@@ -150,7 +151,7 @@ class FaultyRun(Run):
             self.evicted = True
 
     def closed(self) -> None:
-        self.after_mend()
+        self.after_rewrite()
 
     def open(self) -> None:
         try:

@@ -14,7 +14,8 @@ from random import Random
 from kourou.store.checkpoint import Checkpoint
 from kourou.store.errors import BadStoreError
 from kourou.store.store import Store
-from kourou.testing.disk import SECTOR, SimulatedCrash, SimulatedDisk
+from kourou.testing.disk import SimulatedCrash, SimulatedDisk
+from kourou.testing.disk_parts import SECTOR
 
 from .store_check import check
 from .store_model import Record

@@ -16,10 +16,11 @@ from random import Random
 
 from kourou.store.durability import FLUSHED, Token
 from kourou.store.errors import IllegalMessageError
-from kourou.store.jobs import Job, MendLog, SyncLog
+from kourou.store.jobs import Job, RewriteLog, SyncLog
 from kourou.store.settings import FlushMode, StoreSettings
 from kourou.store.store import Store
-from kourou.testing.disk import Change, SimulatedCrash, SimulatedDisk, _Inode
+from kourou.testing.disk import SimulatedCrash, SimulatedDisk
+from kourou.testing.disk_parts import Change, Inode
 
 from .store_check import check
 from .store_messages import V4, V6, Messages
@@ -48,7 +49,7 @@ class ObservedDisk(SimulatedDisk):
     on_boundary: Callable[[bool], None] | None = None
 
     @contextmanager
-    def _change(self, call: Change, path: Path, synced: _Inode | None = None) -> Iterator[int]:
+    def _change(self, call: Change, path: Path, synced: Inode | None = None) -> Iterator[int]:
         if self.on_boundary is not None:
             self.on_boundary(False)
         with super()._change(call, path, synced) as late:
@@ -123,7 +124,7 @@ class Run:
             queue_flush_least_pages=0,
             reserved_hours=1,
             delete_when="04",
-            read_unsafe=random.random() < 0.3,
+            read_uncommitted=random.random() < 0.3,
         )
         self.replicated = random.random() < 0.3
         self.host = V6 if random.random() < 0.3 else V4
@@ -237,7 +238,7 @@ class Run:
         self.note("dispatch")
         self.store.dispatch()
         durability, visible = self.store.durability, self.store.dispatched
-        if not self.settings.read_unsafe:
+        if not self.settings.read_uncommitted:
             if self.settings.flush_mode is FlushMode.SYNC:
                 assert visible <= self.model.safe, "readers see what is not flushed"
             assert durability.confirmed is None or visible <= durability.confirmed, "readers see what no replica has"
@@ -289,7 +290,7 @@ class Run:
             self.store.dispatch()
 
     def flush(self) -> None:
-        if any(isinstance(job, SyncLog | MendLog) for job in self.waiting + self.done):
+        if any(isinstance(job, SyncLog | RewriteLog) for job in self.waiting + self.done):
             return
         self.note("flush")
         self.answered(self.store.flush(self.now_ms))
@@ -322,7 +323,7 @@ class Run:
 
     def truncate(self) -> None:
         """Back to where some record ended. A crash amid that may leave more, and nothing else."""
-        if any(isinstance(job, SyncLog | MendLog) for job in self.waiting + self.done):
+        if any(isinstance(job, SyncLog | RewriteLog) for job in self.waiting + self.done):
             return
         ends = [end for end in self.model.ends if end >= max(self.store.log.start, self.model.gone)]
         if not ends:

@@ -277,7 +277,7 @@ ACTED_ON: Final[dict[str, _Place]] = {
         enabledAppendPropCRC="record_crc",
         cleanFileForciblyEnable="force_clean_enabled",
         checkCRCOnRecover="check_crc",
-        readUnCommitted="read_unsafe",
+        readUnCommitted="read_uncommitted",
     ),
     **_numbers(
         "store",

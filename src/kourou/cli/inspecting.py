@@ -12,9 +12,9 @@ from kourou.cli.times import iso_time as _time
 from kourou.protocol.compression import decompress
 from kourou.protocol.errors import BodyError
 from kourou.protocol.record import Found, Scanner, StoredMessage
-from kourou.store.consume_queue import BLANK_SIZE
 from kourou.store.errors import StoreError
 from kourou.store.offline import StoreFiles
+from kourou.store.queue_entries import BLANK_SIZE
 
 Row = dict[str, Any]
 

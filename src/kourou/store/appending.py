@@ -78,7 +78,7 @@ class Appender:
             kind = message.sys_flag & _TRANSACTION
             is_queued = kind != _PREPARED and kind != _ROLLBACK
             queue_offset = queue.next_offset if is_queued else 0
-            # Zeros mark what a crash lost, unless a CRC vouches for them: torn.py.
+            # Zeros mark what a crash lost, unless a CRC vouches for them: crash_damage.py.
             sealed = properties is not message.properties
             offset = log.append(message, topic.name, properties, queue_offset, stored_ms, sealed)
             if is_queued:

@@ -53,7 +53,7 @@ class Checkpoint(msgspec.Struct, frozen=True, gc=False):
     """The log offset up to which enough replicas have the log."""
     logical_physical: int = 0
     """The log offset up to which the queues are safe. Releases before 5.4 leave it 0."""
-    safe_physical: int = 0
+    flushed_physical: int = 0
     """The log offset up to which the log is safe; 0 if another broker wrote this, and only times are known."""
     problem: str | None = None
 
@@ -78,13 +78,13 @@ class Checkpoint(msgspec.Struct, frozen=True, gc=False):
             return cls(problem=f"the times {values[:3]} make no sense")
         if min(values[3:]) < _NOT_KNOWN:
             return cls(problem=f"the offsets {values[3:]} make no sense")
-        safe_physical, physical_ms = _OURS.unpack_from(content.ljust(FILE_SIZE, b"\0"), _VALUES.size)
-        is_ours = safe_physical > 0 and physical_ms == values[0]
-        return msgspec.structs.replace(cls(*values), safe_physical=safe_physical if is_ours else 0)
+        flushed_physical, physical_ms = _OURS.unpack_from(content.ljust(FILE_SIZE, b"\0"), _VALUES.size)
+        is_ours = flushed_physical > 0 and physical_ms == values[0]
+        return msgspec.structs.replace(cls(*values), flushed_physical=flushed_physical if is_ours else 0)
 
     def encode(self) -> bytes:
         """The content of the file."""
-        ours = _OURS.pack(self.safe_physical, self.physical_ms) if self.safe_physical else b""
+        ours = _OURS.pack(self.flushed_physical, self.physical_ms) if self.flushed_physical else b""
         return (self._packed() + ours).ljust(FILE_SIZE, b"\0")
 
     def write(self, disk: Disk, path: Path) -> None:
@@ -109,7 +109,7 @@ class Checkpoint(msgspec.Struct, frozen=True, gc=False):
     @property
     def covered(self) -> int:
         """Records before this offset are safe in log, queues and index. Only a checkpoint of ours says that much."""
-        return min(self.logical_physical, self.safe_physical)
+        return min(self.logical_physical, self.flushed_physical)
 
     def lowered(self, stored_ms: int, offset: int) -> "Checkpoint":
         """One by which recovery begins at the segment whose first record has this store time, and queues end here.
@@ -134,31 +134,10 @@ class Checkpoint(msgspec.Struct, frozen=True, gc=False):
             master_flushed=min(self.master_flushed, end),
             confirm=min(self.confirm, end),
             logical_physical=min(self.logical_physical, end),
-            safe_physical=min(self.safe_physical, end),
+            flushed_physical=min(self.flushed_physical, end),
         )
 
     def _packed(self) -> bytes:
         return _VALUES.pack(
             self.physical_ms, self.logical_ms, self.index_ms, self.master_flushed, self.confirm, self.logical_physical
         )
-
-
-class AbortMarker:
-    """A file that is there while a broker runs. Found at a start, it says that the last run did not end cleanly."""
-
-    def __init__(self, disk: Disk, path: Path) -> None:
-        self._disk = disk
-        self._path = path
-
-    def exists(self) -> bool:
-        """Raises OSError if that can't be said."""
-        return self._disk.read(self._path) is not None
-
-    def create(self, pid: int) -> None:
-        """Safe on return. Raises OSError."""
-        self._disk.replace(self._path, str(pid).encode())
-
-    def remove(self) -> None:
-        """Safe on return. Raises OSError; the marker may be back after a crash then, which costs a recovery."""
-        self._disk.remove(self._path)
-        self._disk.sync_folder(self._path.parent)

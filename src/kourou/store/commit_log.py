@@ -34,8 +34,8 @@ from kourou.protocol.record import (
 from kourou.store import writer
 from kourou.store.backoff import Backoff
 from kourou.store.disk import Disk, File
-from kourou.store.errors import BadStoreError, DiskFailedError, DiskFullError, IllegalMessageError
-from kourou.store.jobs import MendLog, PrepareSegment
+from kourou.store.errors import DiskFailedError, DiskFullError, IllegalMessageError
+from kourou.store.jobs import PrepareSegment, RewriteLog
 from kourou.store.records import walk
 from kourou.store.segments import Segments
 
@@ -113,7 +113,7 @@ class CommitLog:
         self._spare: File | None = None  # the segment after the current one, prepared
         self._spare_job: PrepareSegment | None = None  # a worker is at it, or will be
         self._warm = False  # new segments are kept in memory until they are full
-        self._failed: str | None = None  # a sync failed: nothing is written until `mend`
+        self._failed: str | None = None  # a sync failed: nothing is written until `rewrite`
         self._no_segment: DiskFullError | DiskFailedError | None = None  # why the next segment could not be made
         self._new_segments = Backoff(log, "messages are refused")
         self.now_ms = 0  # of the append that is under way
@@ -312,7 +312,7 @@ class CommitLog:
         return [segments.file(start) for start in starts], self.end, self.stored_ms
 
     def sync_failed(self, error: OSError, flushed: int) -> None:
-        """A sync failed: writes are refused until everything after `flushed` was written again (`mend`)."""
+        """A sync failed: writes are refused until everything after `flushed` was written again (`rewrite`)."""
         self._failed = (
             f"{self.segments.folder} could not be synced at offset {flushed}: {error}. Writing goes on by itself "
             "once the disk takes data again"
@@ -323,11 +323,11 @@ class CommitLog:
         """Why nothing is written, or None."""
         return self._failed
 
-    def mend(self, flushed: int, *, sealed: bool) -> MendLog:
+    def rewrite(self, flushed: int, *, sealed: bool) -> RewriteLog:
         """A job that writes everything after `flushed` again. `sealed`: each record has a CRC over all of it."""
-        return MendLog(self.segments, flushed, self.end, sealed)
+        return RewriteLog(self.segments, flushed, self.end, sealed)
 
-    def mended(self, job: MendLog) -> None:
+    def rewritten(self, job: RewriteLog) -> None:
         """Everything that was not flushed is in new files, and those are flushed; what was not valid is lost.
 
         Raises OSError: then it is to be done again.
@@ -383,12 +383,6 @@ class CommitLog:
         return spare
 
     # ── Removing ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def remove_first_segment(self) -> None:
-        """The oldest segment goes; never the one that is written to."""
-        if len(self.segments) < 2 or self.segments.starts[1] > self._start:
-            raise BadStoreError(f"{self.segments.folder}: the last segment is in use and stays")
-        self.segments.remove_first()
 
     def close(self) -> None:
         self._use_buffer(memoryview(bytearray(0)))

@@ -4,7 +4,7 @@ cimport cython
 
 from kourou.store cimport entry_layout
 
-cdef int _ENTRY, _BLANK, _ALREADY, _DONE, _BEHIND, _GAP
+cdef int _ENTRY, _ALREADY, _DONE, _BEHIND, _GAP
 
 
 cdef class ConsumeQueue:
@@ -24,9 +24,3 @@ cdef class ConsumeQueue:
     cdef int _make_way(self, long long queue_offset) except -1
     @cython.locals(count="long long")
     cpdef object entries(self, long long queue_offset, long long count)
-
-
-@cython.locals(number=Py_ssize_t, physical_offset="long long", size=int, next_end="long long")
-cdef (Py_ssize_t, long long) _count_good(
-    const unsigned char[::1] data, Py_ssize_t count, long long physical_end, long long log_end
-) except *

@@ -29,20 +29,16 @@ from typing import Final
 from kourou.store import entry_layout
 from kourou.store.commit_log import no_room
 from kourou.store.disk import Disk, File
+from kourou.store.file_room import is_zero, reserve, zero_tail
+from kourou.store.queue_entries import BLANK_SIZE, BLOCK, ENTRY_SIZE, Entries, count_valid, first_where
 from kourou.store.segments import Segments
-from kourou.store.sparse import is_zero, reserve, zero_tail
-
-ENTRY_SIZE: Final = entry_layout.ENTRY_SIZE
-BLANK_SIZE: Final = 0x7FFFFFFF
-"""The size in an entry that stands for no message."""
 
 QUEUE_OFFSET_MAX: Final = 2**58
 """Beyond it a queue offset can't be right: the queue's bytes would have no addresses."""
 
 _MAPPED_MAX: Final = 4  # files of one queue at a time
 _RECOVERED_FILES: Final = 3
-_BLOCK: Final = 3276  # entries that are read at once: nearly 64 KiB, and all that most queues have
-_ZEROS: Final = bytes(_BLOCK * ENTRY_SIZE)
+_ZEROS: Final = bytes(BLOCK * ENTRY_SIZE)
 _ROOM_MIN: Final = 4096  # room is reserved in steps that grow with the file: most queues stay small
 _ROOM_MAX: Final = 65536
 
@@ -70,7 +66,6 @@ class Boundary(Enum):
 
 # The same once more under names that consume_queue.pxd makes C constants.
 _ENTRY = ENTRY_SIZE
-_BLANK = BLANK_SIZE
 _ALREADY = int(Put.ALREADY)
 _DONE = int(Put.DONE)
 _BEHIND = int(Put.BEHIND)
@@ -156,7 +151,7 @@ class ConsumeQueue:
         segments.load()
         self._segments = segments
         self._log_start = log_start
-        entries = _Entries(self._disk, segments)
+        entries = Entries(self._disk, segments)
         end = self._find_end(entries)
         self._clean = end
         self._ends_at(end, entries)
@@ -180,19 +175,19 @@ class ConsumeQueue:
             if self._on_mapped is not None:
                 self._on_mapped(self)
 
-    def _find_end(self, entries: "_Entries") -> int:
+    def _find_end(self, entries: Entries) -> int:
         segments = self._files()
         if not len(segments):
             return 0
         high = segments.end // ENTRY_SIZE
         low = high - self._file_entries
         # Most queues are small: their end is in the first block.
-        near = min(low + _BLOCK, high)
+        near = min(low + BLOCK, high)
         if entries.size(near - 1) == 0:
             high = near
-        return _first(low, high, lambda n: entries.size(n) == 0)
+        return first_where(low, high, lambda n: entries.size(n) == 0)
 
-    def _ends_at(self, end: int, entries: "_Entries") -> None:
+    def _ends_at(self, end: int, entries: Entries) -> None:
         """The queue ends here: everything else follows from it."""
         first = self._files().start // ENTRY_SIZE
         self.end = self.next_offset = end
@@ -200,12 +195,12 @@ class ConsumeQueue:
         self.max_physical = entries.physical_end(end - 1) if end > first else 0
         self.start = self._find_start(first, entries)
 
-    def _find_start(self, low: int, entries: "_Entries") -> int:
+    def _find_start(self, low: int, entries: Entries) -> int:
         """The first entry from `low` on whose record is in the log; mostly `low` itself."""
         log_start = self._log_start
         if low < self.end and entries.is_alive(low, log_start):
             return low
-        return _first(low, self.end, lambda n: entries.is_alive(n, log_start))
+        return first_where(low, self.end, lambda n: entries.is_alive(n, log_start))
 
     @property
     def first(self) -> int:
@@ -348,7 +343,7 @@ class ConsumeQueue:
 
         Java: ConsumeQueue.getOffsetInQueueByTime, within start … end as ConsumeQueueStore does it.
         """
-        entries = _Entries(self._disk, self._files())
+        entries = Entries(self._disk, self._files())
         limit_ms = time_ms if boundary is Boundary.LOWER else time_ms + 1
 
         def is_late(n: int) -> bool:
@@ -360,7 +355,7 @@ class ConsumeQueue:
                 n += 1
             return True
 
-        found = _first(self.start, self.end, is_late)
+        found = first_where(self.start, self.end, is_late)
         return found if boundary is Boundary.LOWER else max(found - 1, self.start)
 
     # ── Cutting ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -369,9 +364,9 @@ class ConsumeQueue:
         """Remove, durably, the entries of records that do not end before this offset; how many. Raises OSError."""
         if self.max_physical <= physical_end:
             return 0
-        entries = _Entries(self._disk, self._files())
+        entries = Entries(self._disk, self._files())
         before = self.end
-        end = _first(self._files().start // ENTRY_SIZE, before, lambda n: entries.physical_end(n) > physical_end)
+        end = first_where(self._files().start // ENTRY_SIZE, before, lambda n: entries.physical_end(n) > physical_end)
         self._cut(end)
         return before - end
 
@@ -383,9 +378,9 @@ class ConsumeQueue:
         everything was synced long ago. An entry may be torn so that it still looks well. Whoever wants to be sure gives
         the offset up to which records were dispatched and synced, and dispatches the rest again. Raises OSError.
         """
-        return self._recover(log_end, _Entries(self._disk, self._files()))
+        return self._recover(log_end, Entries(self._disk, self._files()))
 
-    def _recover(self, log_end: int, entries: "_Entries") -> int:
+    def _recover(self, log_end: int, entries: Entries) -> int:
         if not len(self._files()):
             return 0
         before = self.end
@@ -401,7 +396,7 @@ class ConsumeQueue:
         is_empty = len(segments) == 1 and self.end * ENTRY_SIZE == segments.start
         return segments.path(segments.start) if is_empty else None
 
-    def _first_doubtful(self, log_end: int, entries: "_Entries") -> tuple[int, int]:
+    def _first_doubtful(self, log_end: int, entries: Entries) -> tuple[int, int]:
         """The first entry of the file from which on all are to be looked at, and where the record before it ends.
 
         Up to there, the files hold as far as their first and last entries show it.
@@ -412,13 +407,13 @@ class ConsumeQueue:
             after = low + self._file_entries
             last_end = physical_end
             for number in sorted({low, after - 1, after}):
-                good, last_end = _count_good(entries.raw(number), 1, last_end, log_end)
+                good, last_end = count_valid(entries.raw(number), 1, last_end, log_end)
                 if not good:
                     return low, physical_end
             low, physical_end = after, entries.physical_end(after - 1)
         return low, physical_end
 
-    def _scan(self, low: int, physical_end: int, log_end: int, entries: "_Entries") -> tuple[int, bool]:
+    def _scan(self, low: int, physical_end: int, log_end: int, entries: Entries) -> tuple[int, bool]:
         """The first entry from `low` on that does not hold; and whether nothing is behind it in its file.
 
         `physical_end` is that of the entry before. Most queues are small: what `open` has read of them is enough.
@@ -427,7 +422,7 @@ class ConsumeQueue:
         high = segments.end // ENTRY_SIZE
         while low < high:
             data = entries.block(low)
-            good, physical_end = _count_good(data, len(data) // ENTRY_SIZE, physical_end, log_end)
+            good, physical_end = count_valid(data, len(data) // ENTRY_SIZE, physical_end, log_end)
             position, stop = low * ENTRY_SIZE, low * ENTRY_SIZE % segments.file_size + len(data)
             low += good
             if good * ENTRY_SIZE < len(data):
@@ -448,7 +443,7 @@ class ConsumeQueue:
         at = position % segments.file_size
         if segments.holds(position) and not is_zero(self._disk, segments.path(position - at), at, segments.file_size):
             zero_tail(self._disk, segments.file(position), at)
-        self._ends_at(end, _Entries(self._disk, segments))
+        self._ends_at(end, Entries(self._disk, segments))
         self.release()  # many queues may be cut, one after the other
 
     def patch(self, patches: "list[tuple[int, int, int, int]]") -> None:
@@ -470,7 +465,7 @@ class ConsumeQueue:
 
     def refresh(self) -> None:
         """Entries were written again: where the queue begins, and where its last record ends. Raises OSError."""
-        entries = _Entries(self._disk, self._files())
+        entries = Entries(self._disk, self._files())
         if self.end > self.first:
             self.max_physical = max(self.max_physical, entries.physical_end(self.end - 1))
         self.start = self._find_start(self.first, entries)
@@ -491,7 +486,7 @@ class ConsumeQueue:
             self._make_room(start // ENTRY_SIZE)
         self._forget_view()
         self.end = self.next_offset = self._clean = end
-        self.start = self._find_start(self.first, _Entries(self._disk, segments))
+        self.start = self._find_start(self.first, Entries(self._disk, segments))
         return found
 
     def expire(self, log_start: int) -> int:
@@ -503,7 +498,7 @@ class ConsumeQueue:
         segments = self._files()
         if self.start == self.end and len(segments) <= 1:
             return 0
-        entries = _Entries(self._disk, segments)
+        entries = Entries(self._disk, segments)
         count = 0
         while len(segments) > 1 and entries.is_before(segments.starts[1] // ENTRY_SIZE - 1, log_start):
             segments.remove_first()
@@ -547,95 +542,3 @@ class ConsumeQueue:
         if self._segments is not None:
             self._segments.close()
             self._segments = None
-
-    def destroy(self) -> None:
-        """Remove the queue with its folder. Raises OSError."""
-        self.close()
-        self._disk.remove_folder(self._folder)
-        self.start = self.end = self.next_offset = self.max_physical = self._clean = 0
-
-
-class _Entries:
-    """Reads single entries of a queue without mapping its files, a block at a time."""
-
-    __slots__ = ("_data", "_disk", "_from", "_segments", "_to")
-
-    def __init__(self, disk: Disk, segments: Segments) -> None:
-        self._disk = disk
-        self._segments = segments
-        self._data = b""
-        self._from = 0
-        self._to = 0
-
-    def read(self, number: int) -> tuple[int, int, int]:
-        at = self._place(number)  # and reads the block, if need be
-        return entry_layout.entry(self._data, at)
-
-    def raw(self, number: int) -> bytes:
-        at = self._place(number)
-        return self._data[at : at + ENTRY_SIZE]
-
-    def block(self, number: int) -> bytes:
-        """An entry and those behind it, as far as they were read at once."""
-        at = self._place(number)
-        return self._data[at:]
-
-    def _place(self, number: int) -> int:
-        """Where in the block that is read an entry stands."""
-        if not self._from <= number < self._to:
-            file_size = self._segments.file_size
-            position = number * ENTRY_SIZE
-            at = position % file_size
-            block = at - at % (_BLOCK * ENTRY_SIZE)
-            size = min(_BLOCK * ENTRY_SIZE, file_size - block)
-            self._data = self._disk.read_at(self._segments.path(position - at), block, size)
-            self._from = (position - at + block) // ENTRY_SIZE
-            self._to = self._from + len(self._data) // ENTRY_SIZE
-        return (number - self._from) * ENTRY_SIZE
-
-    def size(self, number: int) -> int:
-        return self.read(number)[1]
-
-    def physical_end(self, number: int) -> int:
-        """Where the record of an entry ends. A blank has none, but those behind it come after its offset."""
-        physical_offset, size, _ = self.read(number)
-        return physical_offset + size if size != BLANK_SIZE else physical_offset
-
-    def is_before(self, number: int, log_start: int) -> bool:
-        """Is the record gone from the log? Nobody knows that of an entry that is empty, because it was lost."""
-        physical_offset, size, _ = self.read(number)
-        return size > 0 and physical_offset < log_start
-
-    def is_alive(self, number: int, log_start: int) -> bool:
-        """Is the record still in the log? Blanks before the first entry never were; later ones have an offset.
-
-        An empty entry was lost, and its record may be there.
-        """
-        physical_offset, size, _ = self.read(number)
-        if size <= 0:
-            return True
-        return physical_offset >= log_start and (size != BLANK_SIZE or physical_offset > 0)
-
-
-def _count_good(data: bytes, count: int, physical_end: int, log_end: int) -> tuple[int, int]:
-    """How many entries hold, from the first one on, and where the record of the last of them ends."""
-    for number in range(count):
-        physical_offset, size, _ = entry_layout.entry(data, number * _ENTRY)
-        if physical_offset < physical_end or size <= 0:
-            return number, physical_end
-        next_end = physical_offset if size == _BLANK else physical_offset + size
-        if next_end > log_end:
-            return number, physical_end
-        physical_end = next_end
-    return count, physical_end
-
-
-def _first(low: int, high: int, holds: Callable[[int], bool]) -> int:
-    """The first number for which something holds that then holds for all that follow; `high` if there is none."""
-    while low < high:
-        middle = (low + high) // 2
-        if holds(middle):
-            high = middle
-        else:
-            low = middle + 1
-    return low

@@ -25,8 +25,8 @@ import msgspec
 
 from kourou.store.commit_log import no_room
 from kourou.store.disk import Disk, File
+from kourou.store.file_room import reserve, zero_tail
 from kourou.store.segments import Segments
-from kourou.store.sparse import reserve, zero_tail
 
 UNIT_SIZE_MIN: Final = 20
 UNIT_SIZE_MAX: Final = 32767
@@ -207,9 +207,3 @@ class ConsumeQueueExt:
         """Let go of the files, synced or not."""
         self._room = 0
         self._segments.close()
-
-    def destroy(self) -> None:
-        """Remove the extension with its folder. Raises OSError."""
-        self.close()
-        self._disk.remove_folder(self._folder)
-        self.end = self._clean = 0

@@ -17,7 +17,7 @@ from itertools import count
 from pathlib import Path
 from typing import ClassVar, Protocol
 
-from kourou.store import mapping
+from kourou.store import memory_map
 from kourou.store.errors import StoreInUseError
 
 
@@ -163,7 +163,7 @@ _ZEROS = bytes(_COPY_STEP)
 
 
 class MappedFile:
-    """A segment of the real disk. It keeps no descriptor: see mapping.py."""
+    """A segment of the real disk. It keeps no descriptor: see memory_map.py."""
 
     __slots__ = ("_map", "_open", "_path", "_writable", "buffer")
 
@@ -172,7 +172,7 @@ class MappedFile:
         self._open = True
         self._writable = writable
         if writable:
-            self._map = mapping.map_file(path, descriptor, size)
+            self._map = memory_map.map_file(path, descriptor, size)
         else:
             self._map = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
         self.buffer = memoryview(self._map)
@@ -187,7 +187,7 @@ class MappedFile:
 
     def sync(self) -> None:
         if self._writable:
-            mapping.sync(self._map, self._path)
+            memory_map.sync(self._map, self._path)
 
     def rewrite(self, start: int, size: int) -> None:
         with self._opened() as descriptor:
@@ -196,16 +196,16 @@ class MappedFile:
 
     def supply(self, start: int, size: int) -> None:
         if self._open:
-            mapping.supply(self._map, start, size)
+            memory_map.supply(self._map, start, size)
 
     def warm(self) -> None:
-        mapping.warm(self._map)
+        memory_map.warm(self._map)
 
     def cool(self) -> None:
-        mapping.cool(self._map)
+        memory_map.cool(self._map)
 
     def read_nothing_ahead(self) -> None:
-        mapping.read_nothing_ahead(self._map)
+        memory_map.read_nothing_ahead(self._map)
 
     def close(self) -> None:
         self._open = False

@@ -15,10 +15,10 @@ from kourou.protocol import properties as _properties
 from kourou.protocol.codes import TRANSACTION_MASK, SysFlag
 from kourou.protocol.record import Found, Scanner
 from kourou.store.consume_queue import ConsumeQueue, Put
+from kourou.store.crash_damage import is_torn
 from kourou.store.index import TAGS_KEY, Index
 from kourou.store.records import scan
 from kourou.store.removed import RemovedTopics
-from kourou.store.torn import is_torn
 
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 

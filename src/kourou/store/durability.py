@@ -132,7 +132,7 @@ class Durability:
         self._marks = {FLUSHED: self._flush}  # all watermarks; the flush is always the last one
         self._awaited: list[_Watermark] = []  # those that senders wait for
         self._limiting: list[_Watermark] = []  # those beyond which consumers see nothing
-        self._read_uncommitted = settings.read_unsafe
+        self._read_uncommitted = settings.read_uncommitted
         self._cut: list[Token] = []
         self.flushed_ms = 0  # the store time of the last record before `flushed`
         self.syncs_at_once = is_sync  # the log is to be synced as soon as there is something new in it
@@ -143,7 +143,7 @@ class Durability:
     def configure(self, settings: StoreSettings) -> None:
         """Take over what can change while a store is open."""
         self._flush.timeout_ms = settings.sync_flush_timeout_ms
-        self._read_uncommitted = settings.read_unsafe
+        self._read_uncommitted = settings.read_uncommitted
         self._requirements_changed()
 
     def _requirements_changed(self) -> None:

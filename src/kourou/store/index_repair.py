@@ -23,7 +23,8 @@ from kourou.store.checkpoint import Checkpoint
 from kourou.store.disk import Disk
 from kourou.store.dispatch import Dispatcher
 from kourou.store.errors import StoreError
-from kourou.store.index import ENTRY_SIZE, HEADER_SIZE, SECONDS_MAX, SLOT_SIZE, Index, check_entries
+from kourou.store.index import Index
+from kourou.store.index_file import ENTRY_SIZE, HEADER_SIZE, SECONDS_MAX, SLOT_SIZE, check_entries
 from kourou.store.jobs import Slice
 from kourou.store.log_walk import LogWalk
 

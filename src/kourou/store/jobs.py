@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TypeAlias
 
 from kourou.protocol.record import Found
+from kourou.store.crash_damage import is_torn
 from kourou.store.disk import Disk, File
 from kourou.store.records import goes_on_at, scan
 from kourou.store.segments import Segments
-from kourou.store.torn import is_torn
 
 
 @dataclass(slots=True)
@@ -134,7 +134,7 @@ class SupplyPages(_Once):
 
 
 @dataclass(slots=True)
-class MendLog(_Once):
+class RewriteLog(_Once):
     """After a failed sync: write everything doubtful anew, into files whose sync does not depend on the old ones.
 
     What is copied comes from memory, which may have dropped pages that never reached the disk, and read again what was
@@ -206,4 +206,4 @@ class Slice(_Once):
     """A part of a long piece of work, which goes on with another one."""
 
 
-Job: TypeAlias = SyncLog | SyncQueues | PrepareSegment | SupplyPages | MendLog | RemoveFiles | Slice
+Job: TypeAlias = SyncLog | SyncQueues | PrepareSegment | SupplyPages | RewriteLog | RemoveFiles | Slice

@@ -22,12 +22,12 @@ from kourou.protocol.hashes import index_hash
 from kourou.protocol.record import Found, Scanner
 from kourou.store import entry_layout
 from kourou.store.checkpoint import Checkpoint
-from kourou.store.consume_queue import BLANK_SIZE, ENTRY_SIZE
 from kourou.store.disk import Lock, RealDisk
-from kourou.store.index import HEADER_SIZE, SLOT_SIZE
+from kourou.store.index_file import HEADER_SIZE, SLOT_SIZE
+from kourou.store.paths import Paths
+from kourou.store.queue_entries import BLANK_SIZE, ENTRY_SIZE
 from kourou.store.records import find_record, goes_on_at, scan
 from kourou.store.segments import NAME_DIGITS, segment_name
-from kourou.store.store import Paths
 
 DEFAULT_SLOTS: Final = 5_000_000
 ENTRIES_PER_SLOT: Final = 4

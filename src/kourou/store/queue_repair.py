@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Final
 
 from kourou.store import entry_layout
-from kourou.store.consume_queue import BLANK_SIZE, ENTRY_SIZE, ConsumeQueue
+from kourou.store.consume_queue import ConsumeQueue
 from kourou.store.disk import Disk
 from kourou.store.dispatch import Dispatcher
 from kourou.store.jobs import Slice
 from kourou.store.log_walk import LogWalk
+from kourou.store.queue_entries import BLANK_SIZE, ENTRY_SIZE
 from kourou.store.queues import Queues
 from kourou.store.segments import segment_name
 

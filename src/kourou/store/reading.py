@@ -24,7 +24,7 @@ from kourou.store.commit_log import CommitLog
 from kourou.store.consume_queue import Boundary, ConsumeQueue
 from kourou.store.consume_queue_ext import ADDRESS_MAX, Unit
 from kourou.store.errors import StoreError
-from kourou.store.index import TAGS_KEY, Index
+from kourou.store.index import Index
 from kourou.store.queues import Queues
 from kourou.store.records import scan, scan_segment
 from kourou.store.settings import StoreSettings
@@ -395,10 +395,6 @@ class Reader:
             return None
 
     # ── By key and by time ────────────────────────────────────────────────────────────────────────────────────────
-
-    def query_tags(self, topic: str, tags: str, max_count: int, begin_ms: int, end_ms: int) -> QueryResult:
-        """The same by tags, for records that a release with them in its index has dispatched."""
-        return self.query(topic, TAGS_KEY + tags, max_count, begin_ms, end_ms)
 
     def query(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> QueryResult:
         """The newest records of a topic with a key that were stored in a span of time, oldest first as Apache has them.

@@ -12,7 +12,7 @@ index have all records up to there and none beyond. Three ways to begin, from ch
 
 A record that does not hold is the end of the log, unless records behind it were safe according to the checkpoint: then
 it is damage, and the log goes on behind it. A lost sector leaves zeros, which a CRC over the body alone does not
-always show: see torn.py.
+always show: see crash_damage.py.
 
 A crash amid recovery must find the same way again. So `abort` is there before anything is changed, and the checkpoint
 is lowered to where recovery begins before queues and index are cut. And when a process was killed, what it wrote is
@@ -31,13 +31,14 @@ import msgspec
 from kourou.protocol.record import Found, Scanner
 from kourou.store.checkpoint import Checkpoint
 from kourou.store.commit_log import CommitLog
-from kourou.store.consume_queue import BLANK_SIZE, ConsumeQueue
+from kourou.store.consume_queue import ConsumeQueue
 from kourou.store.disk import Disk
 from kourou.store.dispatch import Dispatcher
+from kourou.store.file_room import zero_tail
 from kourou.store.index import Index
+from kourou.store.queue_entries import BLANK_SIZE
 from kourou.store.queues import Queues
 from kourou.store.records import find_record, goes_on_at, scan, scan_segment
-from kourou.store.sparse import zero_tail
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +120,7 @@ class Recovery:
             self.index.remove_all()
         self.dispatcher.recovering = True
         self.dispatcher.whole_until_ms = self.checkpoint.physical_ms if not self.clean else ALWAYS
-        self.dispatcher.whole_until = self.checkpoint.safe_physical
+        self.dispatcher.whole_until = self.checkpoint.flushed_physical
         start = self._starting_point()
         end = self._walk(start)
         if self.dispatcher.uncovered or (self.report.damage and self.dispatcher.covered > start):
@@ -336,7 +337,7 @@ class Recovery:
 
         Where only the time of the checkpoint is known: records of that very millisecond may have come after it.
         """
-        segments, limit_ms, safe = self.log.segments, self.checkpoint.physical_ms, self.checkpoint.safe_physical
+        segments, limit_ms, safe = self.log.segments, self.checkpoint.physical_ms, self.checkpoint.flushed_physical
         if self.dispatcher.stored_ms >= limit_ms and offset >= safe:
             return None  # nothing that was safe is missing
         start = offset + 1

@@ -55,7 +55,7 @@ class StoreSettings:
     queue_flush_least_pages: int = 2  # flushConsumeQueueLeastPages
     queue_flush_thorough_ms: int = 60_000  # flushConsumeQueueThoroughInterval
     sync_flush_timeout_ms: int = 5_000  # syncFlushTimeout
-    read_unsafe: bool = False  # readUnCommitted: under SYNC_FLUSH, readers see messages before they are on disk
+    read_uncommitted: bool = False  # readUnCommitted: under SYNC_FLUSH, readers see messages before they are on disk
 
     # Retention.
     reserved_hours: int = 72  # fileReservedTime

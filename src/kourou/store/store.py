@@ -14,6 +14,7 @@ import errno
 import logging
 import os
 from collections.abc import Callable, Container, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar, assert_never
@@ -30,11 +31,14 @@ from kourou.store.dispatch import Dispatcher
 from kourou.store.durability import Durability, Token
 from kourou.store.errors import DiskFailedError, DiskFullError, StoreError
 from kourou.store.flush import FlushClock
-from kourou.store.index import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, Index
+from kourou.store.index import Index
 from kourou.store.index_repair import IndexRepair
-from kourou.store.jobs import Job, MendLog, PrepareSegment, RemoveFiles, Slice, SupplyPages, SyncLog, SyncQueues
+from kourou.store.jobs import Job, PrepareSegment, RemoveFiles, RewriteLog, Slice, SupplyPages, SyncLog, SyncQueues
+from kourou.store.log_sync import LogSync, PageSupply
 from kourou.store.metadata import Kind, MetadataFile
+from kourou.store.paths import Paths, with_present_sizes
 from kourou.store.queue_repair import QueueRepairs, SearchLog
+from kourou.store.queue_sync import QueueSync
 from kourou.store.queues import Queues
 from kourou.store.reading import Reader
 from kourou.store.recovery import CleanStop, Recovery, RecoveryReport, read_clean_stop
@@ -47,26 +51,6 @@ from kourou.store.wall_clock import WallClock
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-SUPPLY_MIN, SUPPLY_MAX = 8 << 20, 64 << 20
-"""How far ahead of the log's end its pages are brought into memory, while it is written to."""
-
-
-class Paths:
-    """Where the parts of a store are, under its root."""
-
-    def __init__(self, root: Path, commit_log: Path | None = None) -> None:
-        self.root = root
-        self.commit_log = commit_log or root / "commitlog"
-        self.queues = root / "consumequeue"
-        self.queues_ext = root / "consumequeue_ext"
-        self.index = root / "index"
-        self.config = root / "config"
-        self.checkpoint = root / "checkpoint"
-        self.abort = root / "abort"
-        self.lock = root / "lock"
-        self.clean_stop = root / "kourou-clean.json"
-        self.aside = root / "kourou-aside"
 
 
 class Store:
@@ -130,21 +114,11 @@ class Store:
         self.master_flushed = 0  # on a slave: up to where its master is safe; kept in the checkpoint
         self._last_at_start = 0  # where the last record begins that was there when the store was opened
         self._clock = FlushClock(settings, now_ms, now_ms, now_ms, now_ms)
-        self._log_job: SyncLog | None = None  # the jobs under way, one of a kind
-        self._log_job_ms = now_ms  # when it began
-        self._unflushed_since_ms: int | None = None  # when the first byte was seen that no sync covers
-        self._queue_job: SyncQueues | None = None
-        self._removal: RemoveFiles | None = None
-        self._mend_job: MendLog | None = None
-        self._supply_job: SupplyPages | None = None
-        self._supplied = 0  # up to here, the log's pages are in memory
-        self._seen_end: int | None = None  # of the log, when pages were thought of last
-        self._log_syncs = Backoff(log, "the log is not synced")
-        self._queue_syncs = Backoff(log, "queues and index are not synced")
-        self._mends = Backoff(log, "the log can't be written")
+        self._log_sync = LogSync(self.log, self.durability, self._clock, now_ms, sealed=settings.record_crc)
+        self._queue_sync = QueueSync(disk, paths.checkpoint, self.queues, self.index, self._clock, self._checkpoint)
+        self._pages = PageSupply(self.log)
         self._spares = Backoff(log, "no segment is prepared")
-        self._queues_doubtful = False  # a sync of queues failed: the checkpoint stays where it is, see _queues_synced
-        self._dirty_since = 0  # up to where the last checkpoint speaks of the log
+        self._removal: RemoveFiles | None = None  # under way
         self.report = RecoveryReport()
 
     # ── Life ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -171,7 +145,7 @@ class Store:
         try:
             lock = disk.lock(paths.lock)
             try:
-                settings = _with_present_sizes(settings, disk, paths)
+                settings = with_present_sizes(settings, disk, paths)
                 store = cls(paths, settings, disk, lock, store_host, now_ms, file_time)
             except BaseException:
                 lock.release()
@@ -217,7 +191,7 @@ class Store:
         self.clock.start_from(self.log.stored_ms)
         self.master_flushed = checkpoint.master_flushed
         self._last_at_start = max(self._dispatcher.last_record, 0)
-        self.dispatched = self._dirty_since = self.reader.written_from = self.log.end
+        self.dispatched = self._queue_sync.covered = self.reader.written_from = self.log.end
         self._dispatcher.take_arrived()  # no consumer has seen these queues in another state
         self.queues.lazy = True
         self._index_repair.start()
@@ -238,11 +212,11 @@ class Store:
             self._settle(now_ms)
             self.keep_removed()
             if self.log.failed is not None:
-                mend = self.log.mend(self.durability.flushed, sealed=self._settings.record_crc)
-                mend.run()
-                self._log_mended(mend, now_ms)
+                rewrite = self._log_sync.rewrite()
+                rewrite.run()
+                self._log_rewritten(rewrite, now_ms)
             self.flush(now_ms)
-            if not self._queues_doubtful and not self._index_repair.behind:
+            if not self._queue_sync.doubtful and not self._index_repair.behind:
                 self._write_clean_stop()
                 self._disk.remove(self._paths.abort)
                 self._disk.sync_folder(self._paths.root)
@@ -342,87 +316,28 @@ class Store:
 
     def flush_late_ms(self, now_ms: int) -> int:
         """For how long the log should have been synced, and was not: 0 while all is well."""
-        if self._unflushed_since_ms is None or self.log.end <= self.durability.flushed:
-            return 0
-        settings = self._settings
-        allowed = 0 if self.durability.syncs_at_once else settings.flush_interval_ms + settings.flush_thorough_ms
-        return max(now_ms - self._unflushed_since_ms - allowed, 0)
+        return self._log_sync.late_ms(now_ms)
 
     def jobs(self, now_ms: int) -> list[Job]:
         """Jobs that are due now, for a worker; each is to be given back by `finished`."""
-        due: list[Job] = []
-        commit_log, flushed = self.log, self.durability.flushed
-        if self._unflushed_since_ms is None and commit_log.end > flushed:
-            self._unflushed_since_ms = now_ms
-        removal = self._cleaner.step(now_ms, min(self.dispatched, flushed))
+        commit_log, flushed, dispatched = self.log, self.durability.flushed, self.dispatched
+        due: list[Job | None] = []
+        removal = self._cleaner.step(now_ms, min(dispatched, flushed))
         if removal is not None and removal is not self._removal:
             self._removal = removal
             due.append(removal)
         if self._cleaner.refusal is None and self._spares.is_ready(now_ms):
-            spare = commit_log.prepare_spare(warm=self._settings.warm_segments)
-            if spare is not None:
-                due.append(spare)
-        try:
-            pages = self._pages_ahead()
-        except OSError:  # the segment can't be mapped: an append will say so
-            pages = None
-        if pages is not None:
-            due.append(pages)
-        repair = self._repairs.next_job(commit_log.start, self.dispatched, now_ms)
-        index_repair = self._index_repair.next_job(
-            commit_log.start, self.dispatched, now_ms, self._paths.checkpoint, syncing=self._queue_job is not None
+            due.append(commit_log.prepare_spare(warm=self._settings.warm_segments))
+        with suppress(OSError):  # the segment can't be mapped: an append will say so
+            due.append(self._pages.next_job())
+        due.append(self._repairs.next_job(commit_log.start, dispatched, now_ms))
+        syncing = self._queue_sync.job is not None
+        due.append(
+            self._index_repair.next_job(commit_log.start, dispatched, now_ms, self._paths.checkpoint, syncing=syncing)
         )
-        due += [job for job in (repair, index_repair) if job is not None]
-        dirty = commit_log.end - flushed
-        if commit_log.failed is not None:
-            if (
-                self._log_job is None
-                and self._mend_job is None
-                and self._mends.is_ready(now_ms)
-                and self._log_syncs.is_ready(now_ms)
-            ):
-                self._mend_job = self.log.mend(flushed, sealed=self._settings.record_crc)
-                due.append(self._mend_job)
-        elif (
-            self._log_job is None
-            and self._clock.log_is_due(dirty, now_ms, at_once=self.durability.syncs_at_once)
-            and self._log_syncs.is_ready(now_ms)
-        ):
-            try:
-                self._log_job = SyncLog(*commit_log.sync_target(flushed))
-                self._log_job_ms = now_ms
-                due.append(self._log_job)
-            except OSError as error:  # its files can't be mapped
-                self._log_syncs.failed(error, now_ms)
-        if (
-            self._queue_job is None
-            and not self._queues_doubtful
-            and self._clock.queues_are_due(self.dispatched - self._dirty_since, now_ms, crowded=self.queues.crowded)
-            and self._queue_syncs.is_ready(now_ms)
-        ):
-            try:
-                self._queue_job = self._sync_queues()
-                due.append(self._queue_job)
-            except OSError as error:
-                self._queue_syncs.failed(error, now_ms)
-        return due
-
-    def _pages_ahead(self) -> SupplyPages | None:
-        """As many pages as were written since the last look, and more; none while nobody writes."""
-        end, segments = self.log.end, self.log.segments
-        written = 0 if self._seen_end is None else end - self._seen_end
-        self._seen_end = end
-        if written <= 0 or self._supply_job is not None or not segments.holds(end):
-            return None
-        ahead = min(max(SUPPLY_MIN, 2 * written), SUPPLY_MAX)
-        base = end - end % segments.file_size
-        begin = max(end, self._supplied)
-        stop = min(end + ahead, base + segments.file_size)
-        if begin - end > ahead // 2 or begin >= stop:
-            return None
-        self._supply_job = SupplyPages(segments.file(end), begin - base, stop - begin)
-        self._supplied = stop
-        return self._supply_job
+        due.append(self._log_sync.next_job(now_ms))
+        due.append(self._queue_sync.next_job(dispatched, now_ms))
+        return [job for job in due if job is not None]
 
     def finished(self, job: Job, now_ms: int) -> list[Token]:
         """A job is done: tokens that may be answered, because what they waited for is safe.
@@ -431,15 +346,15 @@ class Store:
         """
         assert job.done or isinstance(job, PrepareSegment), f"{job} was given back, and nobody has run it"
         match job:
-            case SyncLog() if job is self._log_job:
-                self._log_job = None
-                return self._log_synced(job, now_ms)
-            case MendLog() if job is self._mend_job:
-                self._mend_job = None
-                return self._log_mended(job, now_ms)
-            case SyncQueues() if job is self._queue_job:
-                self._queue_job = None
-                self._queues_synced(job, now_ms)
+            case SyncLog() if job is self._log_sync.job:
+                self._log_sync.job = None
+                return self._log_sync.synced(job, now_ms)
+            case RewriteLog() if job is self._log_sync.job:
+                self._log_sync.job = None
+                return self._log_rewritten(job, now_ms)
+            case SyncQueues() if job is self._queue_sync.job:
+                self._queue_sync.job = None
+                self._queue_sync.synced(job, now_ms)
             case PrepareSegment():
                 self.log.spare_prepared(job)
                 if job.error is not None:
@@ -447,7 +362,7 @@ class Store:
                 elif job.done:
                     self._spares.succeeded()
             case SupplyPages():
-                self._supply_job = None
+                self._pages.finished()
             case RemoveFiles() if job is self._removal:
                 self._removal = None
                 self._cleaner.removed(job)
@@ -456,16 +371,16 @@ class Store:
                 self._repairs.finished(job, now_ms)
             case Slice() if job is self._index_repair.job:
                 self._index_repair.finished(job, self.dispatched, now_ms)
-            case SyncLog() | MendLog() | SyncQueues() | RemoveFiles() | Slice():
+            case SyncLog() | RewriteLog() | SyncQueues() | RemoveFiles() | Slice():
                 pass
             case _:
                 assert_never(job)
         return []
 
-    def _under_way(self) -> list[SyncLog | MendLog | SyncQueues | RemoveFiles | Slice]:
+    def _under_way(self) -> list[SyncLog | RewriteLog | SyncQueues | RemoveFiles | Slice]:
         """The jobs that were given out and not taken back; the log knows of another one."""
         repairs = (self._repairs.job, self._index_repair.job)
-        jobs = (self._log_job, self._mend_job, self._queue_job, self._removal, *repairs)
+        jobs = (self._log_sync.job, self._queue_sync.job, self._removal, *repairs)
         return [job for job in jobs if job is not None]
 
     def _settle(self, now_ms: int) -> list[Token]:
@@ -476,39 +391,19 @@ class Store:
             tokens += self.finished(job, now_ms)
         return tokens
 
-    def _log_synced(self, job: SyncLog, now_ms: int) -> list[Token]:
-        if job.error is not None:
-            self.log.sync_failed(job.error, self.durability.flushed)
-            self._log_syncs.failed(job.error, now_ms)
-            return []
-        tokens = self.durability.flushed_to(job.upto, job.stored_ms)
-        self._unflushed_since_ms = self._log_job_ms if self.log.end > self.durability.flushed else None
-        self._log_syncs.succeeded()
-        self._clock.log_was_synced(now_ms)
-        return tokens
-
-    def _log_mended(self, job: MendLog, now_ms: int) -> list[Token]:
+    def _log_rewritten(self, job: RewriteLog, now_ms: int) -> list[Token]:
         """What a failed sync made doubtful is in new files now, or still is not."""
         before = self.log.end
         if job.error is None:
             try:
                 self._cut_to(job.held, self.log.stored_ms)
                 self.keep_removed()
-                self.log.mended(job)
+                self.log.rewritten(job)
                 self._count_given_out()
             except OSError as error:
                 job.error = error
                 job.close()
-        if job.error is not None:
-            self._mends.failed(job.error, now_ms)
-            return []
-        self._mends.succeeded()
-        tokens = self.durability.flushed_to(self.log.end, self.log.stored_ms)
-        if self.log.end < before:
-            log.error("%d bytes after offset %d were never written and are lost", before - self.log.end, self.log.end)
-        if self._log_syncs.failures == 1:  # a disk that fails again and again is not worth a line each time
-            log.warning("the log was written again and is durable up to %d: writing goes on", self.log.end)
-        return tokens
+        return self._log_sync.rewritten(job, before - self.log.end, now_ms)
 
     def _cut_to(self, end: int, stored_ms: int, *, closed: bool = False) -> None:
         """What is behind `end` in the log is lost, and so is all that speaks of it. Raises OSError."""
@@ -517,7 +412,7 @@ class Store:
         self.durability.cut(end, stored_ms)
         self.removed.log_was_cut(end)
         self.dispatched = min(self.dispatched, end)
-        self._dirty_since = min(self._dirty_since, end)
+        self._queue_sync.cut(end)
         self.queues.truncate(end, closed=closed)
         if self.index is not None:
             self.index.truncate(end)
@@ -531,17 +426,6 @@ class Store:
                 queue = self.queues.by_bytes(record.topic, record.queue_id)
                 queue.next_offset = max(queue.next_offset, record.queue_offset + 1)
 
-    def _sync_queues(self) -> SyncQueues:
-        """Queues may be synced at any time, but the checkpoint may only speak of log that is safe, too."""
-        files = self.queues.dirty_files()
-        if self.index is not None:
-            files += self.index.dirty_files()
-        self._dirty_since = min(self.dispatched, self.durability.flushed)
-        checkpoint = self._checkpoint().encode()
-        aside, changed = self.queues.take_removed()
-        created = self.queues.take_created()
-        return SyncQueues(self._disk, files, created, self._paths.checkpoint, checkpoint, changed, aside)
-
     def _checkpoint(self) -> Checkpoint:
         """One that is true when queues and index are synced."""
         durability = self.durability
@@ -553,43 +437,25 @@ class Store:
             master_flushed=self.master_flushed,
             confirm=self._last_at_start if durability.confirmed is None else durability.confirmed,
             logical_physical=min(self.dispatched, durability.flushed),
-            safe_physical=durability.flushed,
+            flushed_physical=durability.flushed,
         )
-
-    def _queues_synced(self, job: SyncQueues, now_ms: int) -> None:
-        if job.synced:
-            self.queues.let_go()
-            if self.index is not None:
-                self.index.release()
-        if job.error is None:
-            self._queue_syncs.succeeded()
-            self._clock.queues_were_synced(now_ms)
-        elif job.synced:
-            self._queue_syncs.failed(job.error, now_ms)
-            self._clock.queues_ms = now_ms
-            self._dirty_since = 0
-        else:
-            # They are rebuilt from the log, if it comes to that: it is enough that the checkpoint never speaks of what
-            # was lost here, and that `abort` stays.
-            log.error("queues or index could not be synced, the next start will rebuild them: %s", job.error)
-            self._queues_doubtful = True
 
     def flush(self, now_ms: int) -> list[Token]:
         """Make everything safe now, in this thread. Tokens that may be answered. Raises DiskFailedError, OSError."""
         tokens = self._settle(now_ms)
         if self.log.failed is not None:
             raise DiskFailedError(self.log.failed)
-        job = SyncLog(*self.log.sync_target(self.durability.flushed))
+        job = self._log_sync.sync()
         job.run()
-        tokens += self._log_synced(job, now_ms)
+        tokens += self._log_sync.synced(job, now_ms)
         if job.error is not None:
             raise job.error
         self.dispatch()
-        if self._queues_doubtful:
+        if self._queue_sync.doubtful:
             return tokens
-        queue_job = self._sync_queues()
+        queue_job = self._queue_sync.sync()
         queue_job.run()
-        self._queues_synced(queue_job, now_ms)
+        self._queue_sync.synced(queue_job, now_ms)
         if queue_job.error is not None:
             raise queue_job.error
         return tokens
@@ -655,7 +521,7 @@ class Store:
         self._settings = replace(
             self._settings,
             sync_flush_timeout_ms=settings.sync_flush_timeout_ms,
-            read_unsafe=settings.read_unsafe,
+            read_uncommitted=settings.read_uncommitted,
             flush_interval_ms=settings.flush_interval_ms,
             flush_least_pages=settings.flush_least_pages,
             flush_thorough_ms=settings.flush_thorough_ms,
@@ -686,7 +552,7 @@ class Store:
             self._appender.forget()
         if removed:
             self.removed.add(topic, self.log.end)
-            self._dirty_since = min(self._dirty_since, self.dispatched - 1)
+            self._queue_sync.cut(self.dispatched - 1)
         return removed
 
     def keep_removed(self) -> None:
@@ -722,30 +588,3 @@ def _cannot_open(root: Path, error: OSError) -> DiskFullError | DiskFailedError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFullError(f"{what} without room for some small files. Free some space, and start again")
     return DiskFailedError(f"{what}. It must be possible to read and write there; then start again")
-
-
-def _with_present_sizes(settings: StoreSettings, disk: Disk, paths: Paths) -> StoreSettings:
-    """Sizes of files that are there win."""
-    sizes = [size for size in disk.files(paths.commit_log).values() if size]
-    if sizes:
-        settings = replace(settings, commit_log_file_size=max(sizes))
-    settings = _with_present_index(settings, disk, paths)
-    for topic in disk.folders(paths.queues):
-        for queue_id in disk.folders(paths.queues / topic):
-            present = [size for size in disk.files(paths.queues / topic / queue_id).values() if size]
-            if present:
-                return replace(settings, queue_file_entries=max(present) // 20)
-    return settings
-
-
-def _with_present_index(settings: StoreSettings, disk: Disk, paths: Paths) -> StoreSettings:
-    """New index files like those that are there: Java's broker reads all alike, and misreads one of another size.
-
-    A size does not tell slots from entries; four entries to a slot is what Apache and we have by default.
-    """
-    given = HEADER_SIZE + settings.index_slots * SLOT_SIZE + settings.index_entries * ENTRY_SIZE
-    sizes = {size for name, size in disk.files(paths.index).items() if size and name.isdigit()}
-    if len(sizes) != 1 or given in sizes:
-        return settings
-    slots, rest = divmod(sizes.pop() - HEADER_SIZE, SLOT_SIZE + 4 * ENTRY_SIZE)
-    return settings if rest or slots < 1 else replace(settings, index_slots=slots, index_entries=4 * slots)

@@ -17,8 +17,8 @@ from kourou.protocol.record import Found
 from kourou.store.commit_log import CommitLog
 from kourou.store.disk import Disk
 from kourou.store.errors import StoreError
+from kourou.store.file_room import zero_tail
 from kourou.store.records import scan_segment
-from kourou.store.sparse import zero_tail
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,11 +23,11 @@ import msgspec
 from kourou.protocol.bodies import TopicConfigSerializeWrapper
 from kourou.protocol.record import Found, Scanner
 from kourou.store import metadata
-from kourou.store.consume_queue import BLANK_SIZE, ENTRY_SIZE
 from kourou.store.dispatch import SCHEDULE_TOPIC
 from kourou.store.errors import BadStoreError
 from kourou.store.metadata import MetadataFile
 from kourou.store.offline import IndexView, QueueFiles, StoreFiles
+from kourou.store.queue_entries import BLANK_SIZE, ENTRY_SIZE
 from kourou.store.reading import LIGHT_TOPIC_PREFIX
 from kourou.store.records import goes_on_at
 from kourou.store.verify_index import IndexCheck

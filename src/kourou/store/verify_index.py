@@ -13,9 +13,9 @@ from typing import Final
 from kourou.protocol.hashes import index_hash
 from kourou.protocol.record import Found, Scanner
 from kourou.store import entry_layout
-from kourou.store.consume_queue import ENTRY_SIZE
-from kourou.store.index import HEADER_SIZE, SLOT_SIZE
+from kourou.store.index_file import HEADER_SIZE, SLOT_SIZE
 from kourou.store.offline import IndexView, LogFiles
+from kourou.store.queue_entries import ENTRY_SIZE
 
 PROGRESS_STEP: Final = 4096
 

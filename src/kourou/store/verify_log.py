@@ -10,9 +10,9 @@ from typing import Final, Protocol
 from kourou.protocol.codes import TRANSACTION_MASK, SysFlag
 from kourou.protocol.record import RECORD_CRC_SIZE, CorruptRecordError, Found, Scanner, check_record_crc
 from kourou.store import entry_layout
-from kourou.store.consume_queue import BLANK_SIZE, ENTRY_SIZE
+from kourou.store.crash_damage import is_torn
 from kourou.store.offline import QueueFiles
-from kourou.store.torn import is_torn
+from kourou.store.queue_entries import BLANK_SIZE, ENTRY_SIZE
 
 PROGRESS_STEP: Final = 4096
 """After how many records the listener hears how far it is."""

@@ -32,36 +32,33 @@ crash again, so that no `finally` can tidy up what a power cut would have left.
 """
 
 import errno
-import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from fnmatch import fnmatch
 from pathlib import Path
 from random import Random
-from typing import Literal
 
 from kourou.store.disk import File, Lock
 from kourou.store.errors import StoreInUseError
+from kourou.testing.disk_files import SimulatedFile, SimulatedLock
+from kourou.testing.disk_parts import (
+    BLOCK,
+    SECTOR,
+    Call,
+    Change,
+    Fault,
+    Folder,
+    Inode,
+    PowerCut,
+    blocks_of,
+    differences,
+    disk_error,
+    split_path,
+    used_room,
+)
 
-SECTOR = 512
-"""What a disk writes at once, and a power cut may tear all the same."""
-
-BLOCK = 4096
-"""What room is counted in."""
-
-_COMPARED_AT_ONCE = 128 * SECTOR
 _HISTORY = 40
-
-Change = Literal["create", "reserve", "sync", "truncate", "backup", "replace", "remove", "remove_folder", "sync_folder"]
-"""The calls that are boundaries: they are counted, and a crash may come right before or after each.
-
-Not all are methods of the port: `replace` with a backup is two, and `remove_folder` is one more for each file in it.
-"""
-
-Call = Literal[Change, "open", "read", "list"]
-"""The calls that can fail. Between reads nothing changes, so that a crash there is like one at the last boundary."""
 
 
 class SimulatedCrash(BaseException):
@@ -70,169 +67,6 @@ class SimulatedCrash(BaseException):
 
 class UnreservedWriteError(AssertionError):
     """The code under test wrote where it had not reserved room."""
-
-
-class _Inode:
-    """The content of a file, whatever its name is, or was."""
-
-    __slots__ = ("believed", "cache", "handles", "is_whole", "modified_ms", "platter", "room", "safe_room")
-
-    def __init__(self, content: bytearray, room: bytearray, modified_ms: int) -> None:
-        self.cache = content
-        self.platter = bytearray(content)
-        self.believed = self.platter  # what the system takes for written; another object only after a failed sync
-        self.room = room  # 1 for each block that has its room on the disk
-        self.safe_room = bytearray(room)
-        self.handles = 0
-        self.is_whole = True  # its size is safe
-        self.modified_ms = modified_ms
-
-    def dirty(self) -> list[int]:
-        """Where the sectors begin that the next sync has to write."""
-        return _differences(self.cache, self.believed)
-
-    def write(self, sectors: Sequence[int]) -> None:
-        for at in sectors:
-            piece = self.cache[at : at + SECTOR]
-            self.platter[at : at + SECTOR] = piece
-            if self.believed is not self.platter:
-                self.believed[at : at + SECTOR] = piece
-
-    def rewrite(self, start: int, size: int) -> None:
-        """Take these bytes for dirty, whether they changed or not."""
-        if self.believed is self.platter:
-            return  # no sync has failed: what is clean has been written
-        for at in range(start - start % SECTOR, start + size, SECTOR):
-            if self.believed[at : at + SECTOR] == self.cache[at : at + SECTOR]:
-                self.believed[at] ^= 0xFF
-
-    def copy(self) -> "_Inode":
-        twin = _Inode(bytearray(self.cache), bytearray(self.room), self.modified_ms)
-        twin.platter = twin.believed = bytearray(self.platter)
-        if self.believed is not self.platter:
-            twin.believed = bytearray(self.believed)
-        twin.safe_room = bytearray(self.safe_room)
-        twin.is_whole = self.is_whole
-        return twin
-
-
-def _differences(one: bytearray, other: bytearray) -> list[int]:
-    if one == other:
-        return []
-    found = []
-    for step in range(0, len(one), _COMPARED_AT_ONCE):
-        end = min(step + _COMPARED_AT_ONCE, len(one))
-        if one[step:end] != other[step:end]:
-            found += [at for at in range(step, end, SECTOR) if one[at : at + SECTOR] != other[at : at + SECTOR]]
-    return found
-
-
-class _Folder:
-    """Names, as they are seen and as they are safe."""
-
-    __slots__ = ("files", "folders", "safe_files")
-
-    def __init__(self) -> None:
-        self.files: dict[str, _Inode] = {}
-        self.safe_files: dict[str, _Inode] = {}
-        self.folders: set[str] = set()
-
-    def copy(self, inodes: Mapping[int, _Inode] | None = None) -> "_Folder":
-        """The same names, for the same files or for copies of them, by the ids of the originals."""
-        twin = _Folder()
-        twin.folders = set(self.folders)
-        for mine, others in ((twin.files, self.files), (twin.safe_files, self.safe_files)):
-            mine.update((name, inode if inodes is None else inodes[id(inode)]) for name, inode in others.items())
-        return twin
-
-
-class _Fault:
-    """An error that waits for its call."""
-
-    __slots__ = ("call", "code", "late", "left", "skip", "where")
-
-    def __init__(self, call: Call, code: int, where: str, skip: int, left: float, late: bool) -> None:
-        self.call = call
-        self.code = code
-        self.where = where
-        self.skip = skip
-        self.left = left
-        self.late = late
-
-    def strikes(self, call: Call, path: Path) -> bool:
-        if call != self.call or not self.left or not fnmatch(str(path), self.where):
-            return False
-        if self.skip:
-            self.skip -= 1
-            return False
-        self.left -= 1
-        return True
-
-
-class SimulatedFile:
-    """A segment of the simulated disk."""
-
-    __slots__ = ("_disk", "_inode", "_open", "_path", "buffer")
-
-    def __init__(self, disk: "SimulatedDisk", path: Path, inode: _Inode, *, writable: bool) -> None:
-        self._disk = disk
-        self._path = path
-        self._inode = inode
-        self._open = True
-        inode.handles += 1
-        disk._opened[id(inode)] = inode
-        view = memoryview(inode.cache)
-        self.buffer = view if writable else view.toreadonly()
-
-    @property
-    def path(self) -> Path:
-        return self._path
-
-    def reserve(self, start: int, size: int) -> None:
-        self._check_open()
-        self._disk._reserve(self._path, self._inode, start, size)
-
-    def sync(self) -> None:
-        self._disk._sync(self._path, self._inode)
-
-    def rewrite(self, start: int, size: int) -> None:
-        self._check_open()
-        self._inode.rewrite(start, size)
-
-    def supply(self, start: int, size: int) -> None:
-        """They are there."""
-
-    def warm(self) -> None:
-        """It is in memory already."""
-
-    def cool(self) -> None:
-        """And stays there."""
-
-    def read_nothing_ahead(self) -> None:
-        """It reads nothing ahead."""
-
-    def close(self) -> None:
-        if self._open:
-            self._open = False
-            self._inode.handles -= 1
-            if not self._inode.handles:
-                self._disk._opened.pop(id(self._inode), None)
-
-    def _check_open(self) -> None:
-        if not self._open:
-            raise _error(errno.EBADF, self._path)
-
-
-class SimulatedLock:
-    """A lock that a crash of its holder releases."""
-
-    def __init__(self, held: set[Path], path: Path) -> None:
-        self._held = held
-        self._path = path
-        held.add(path)
-
-    def release(self) -> None:
-        self._held.discard(self._path)
 
 
 class SimulatedDisk:
@@ -257,11 +91,11 @@ class SimulatedDisk:
         """Whether the call at which it crashes still has its effect."""
         self.history: deque[tuple[Change, Path]] = deque(maxlen=_HISTORY)
         """The last boundaries, to look at when something went wrong."""
-        self._tree: dict[str, _Folder] = {}  # by path: as text, which is looked up much faster
-        self._moved: list[tuple[str, dict[str, _Folder]]] = []  # folders that were put aside, which is not safe yet
+        self._tree: dict[str, Folder] = {}  # by path: as text, which is looked up much faster
+        self._moved: list[tuple[str, dict[str, Folder]]] = []  # folders that were put aside, which is not safe yet
         self._asides = 0
-        self._opened: dict[int, _Inode] = {}  # by id; an open file takes room, also when it has no name any more
-        self._faults: list[_Fault] = []
+        self._opened: dict[int, Inode] = {}  # by id
+        self._faults: list[Fault] = []
         self._chances: dict[Call, float] = {}
         self._held: set[Path] = set()
         self._crash: SimulatedCrash | None = None
@@ -300,7 +134,7 @@ class SimulatedDisk:
         """The system drops the pages that it takes for clean: after a failed sync, that brings back what was before."""
         for _, inode in self._inodes():
             dirty = set(inode.dirty())
-            for at in _differences(inode.cache, inode.platter):
+            for at in differences(inode.cache, inode.platter):
                 if at not in dirty:
                     inode.cache[at : at + SECTOR] = inode.platter[at : at + SECTOR]
                     inode.believed[at : at + SECTOR] = inode.platter[at : at + SECTOR]
@@ -320,7 +154,7 @@ class SimulatedDisk:
         `where` is a pattern for the whole path. A `late` failure of create, replace or remove is one of the folder's
         sync at their end: the change is seen, but not safe.
         """
-        self._faults.append(_Fault(call, code, where, after, times, late))
+        self._faults.append(Fault(call, code, where, after, times, late))
 
     def fail_randomly(self, chances: Mapping[Call, float]) -> None:
         """From now on, each of these calls raises EIO with its chance. Replaces the chances before."""
@@ -350,19 +184,19 @@ class SimulatedDisk:
     def lose(self, path: Path) -> None:
         """The file is gone."""
         self._inode(path)
-        folder = self._tree[_split(path)[0]]
+        folder = self._tree[split_path(path)[0]]
         folder.files.pop(path.name, None)
         folder.safe_files.pop(path.name, None)
 
     def install(self, path: Path, content: bytes, *, reserved: bool = True) -> None:
         """Put a file there, safe, without a call. Not `reserved`, it is sparse: it has room only where it has data."""
         data = bytearray(content if isinstance(content, bytes) else b"".join(content))
-        room = bytearray(b"\1" * _blocks(len(data))) if reserved else _used_room(data)
-        self._place(path, _Inode(data, room, self.now_ms), safe=True)
+        room = bytearray(b"\1" * blocks_of(len(data))) if reserved else used_room(data)
+        self._place(path, Inode(data, room, self.now_ms), safe=True)
 
     def peek(self, path: Path) -> bytes | None:
         """What a file has now, without a call; None if there is none."""
-        folder = self._tree.get(_split(path)[0])
+        folder = self._tree.get(split_path(path)[0])
         inode = None if folder is None else folder.files.get(path.name)
         return None if inode is None else bytes(inode.cache)
 
@@ -401,17 +235,17 @@ class SimulatedDisk:
             data = bytearray(size)
             if content is not None:
                 data[: len(content)] = content
-            room = bytearray(b"\1" * _blocks(size)) if reserve else _used_room(data)
+            room = bytearray(b"\1" * blocks_of(size)) if reserve else used_room(data)
             self._take(path, room.count(1) * BLOCK)
-            inode = _Inode(data, room, self.now_ms)
+            inode = Inode(data, room, self.now_ms)
             self._place(path, inode, safe=not late)
             if late:
-                raise _error(late, path)
+                raise disk_error(late, path)
             return SimulatedFile(self, path, inode, writable=True)
 
     def create_lazily(self, path: Path, size: int) -> File:
         with self._change("create", path):
-            inode = _Inode(bytearray(size), bytearray(_blocks(size)), self.now_ms)
+            inode = Inode(bytearray(size), bytearray(blocks_of(size)), self.now_ms)
             inode.is_whole = False
             self._place(path, inode, safe=False)
             return SimulatedFile(self, path, inode, writable=True)
@@ -420,15 +254,15 @@ class SimulatedDisk:
         with self._change("sync_folder", path.parent):
             if str(path.parent) in self._tree:
                 self._make_names_safe(str(path.parent))
-                self._moved = [move for move in self._moved if not path.is_relative_to(_split(move[0])[0])]
+                self._moved = [move for move in self._moved if not path.is_relative_to(split_path(move[0])[0])]
 
     def open(self, path: Path, *, writable: bool = True) -> File:
         self._look("open", path)
         if writable and self.read_only:
-            raise _error(errno.EROFS, path)
+            raise disk_error(errno.EROFS, path)
         inode = self._inode(path)
         if not inode.cache:
-            raise _error(errno.EINVAL, path)
+            raise disk_error(errno.EINVAL, path)
         return SimulatedFile(self, path, inode, writable=writable)
 
     def truncate(self, path: Path, size: int) -> None:
@@ -464,27 +298,27 @@ class SimulatedDisk:
 
     def replace(self, path: Path, content: bytes | list[bytes], *, backup: bool = False) -> None:
         data = bytearray(content if isinstance(content, bytes) else b"".join(content))
-        room = bytearray(b"\1" * _blocks(len(data)))
+        room = bytearray(b"\1" * blocks_of(len(data)))
         if backup and self._exists(path):
             kept = path.with_name(path.name + ".bak")
             with self._change("backup", kept) as late:
                 self._take(path, len(room) * BLOCK)  # the new content is written before the old one is kept
                 self._place(kept, self._inode(path), safe=False)
                 if late:
-                    raise _error(late, path)
+                    raise disk_error(late, path)
         with self._change("replace", path) as late:
             self._take(path, len(room) * BLOCK)
-            self._place(path, _Inode(data, room, self.now_ms), safe=not late)
+            self._place(path, Inode(data, room, self.now_ms), safe=not late)
             if late:
-                raise _error(late, path)
+                raise disk_error(late, path)
 
     def remove(self, path: Path) -> None:
         with self._change("remove", path) as late:
-            folder, name = _split(path)
+            folder, name = split_path(path)
             if folder in self._tree:
                 self._tree[folder].files.pop(name, None)
             if late:
-                raise _error(late, path)
+                raise disk_error(late, path)
 
     def remove_folder(self, folder: Path) -> None:
         for name in self.folders(folder):
@@ -507,20 +341,20 @@ class SimulatedDisk:
             for path in inside:
                 self._tree[str(aside) + path.removeprefix(top)] = self._tree.pop(path)
             self._tree[str(folder.parent)].folders.discard(folder.name)
-            self._tree.setdefault(str(aside.parent), _Folder()).folders.add(aside.name)
+            self._tree.setdefault(str(aside.parent), Folder()).folders.add(aside.name)
             return aside
 
     def sync_folder(self, folder: Path) -> None:
         with self._change("sync_folder", folder):
             if str(folder) not in self._tree:
-                raise _error(errno.ENOENT, folder)
+                raise disk_error(errno.ENOENT, folder)
             self._make_names_safe(str(folder))
-            self._moved = [move for move in self._moved if _split(move[0])[0] != str(folder)]
+            self._moved = [move for move in self._moved if split_path(move[0])[0] != str(folder)]
 
     def used_ratio(self, folder: Path) -> float:
         self._look("list", folder)
         if str(folder) not in self._tree:
-            raise _error(errno.ENOENT, folder)
+            raise disk_error(errno.ENOENT, folder)
         return self.used_bytes / self.capacity if self.capacity else 0.0
 
     def space(self, folder: Path) -> tuple[int, int]:
@@ -531,17 +365,17 @@ class SimulatedDisk:
     def lock(self, path: Path) -> Lock:
         self._look("open", path)
         if self.read_only:
-            raise _error(errno.EROFS, path)
+            raise disk_error(errno.EROFS, path)
         if path in self._held:
             raise StoreInUseError(f"{path.parent} is open already (the lock on {path.name} is held)")
         if not self._exists(path):
-            self._place(path, _Inode(bytearray(b"lock"), bytearray(b"\1"), self.now_ms), safe=True)
+            self._place(path, Inode(bytearray(b"lock"), bytearray(b"\1"), self.now_ms), safe=True)
         return SimulatedLock(self._held, path)
 
     # ── Boundaries and faults ─────────────────────────────────────────────────────────────────────────────────────
 
     @contextmanager
-    def _change(self, call: Change, path: Path, synced: _Inode | None = None) -> Iterator[int]:
+    def _change(self, call: Change, path: Path, synced: Inode | None = None) -> Iterator[int]:
         """Around the effect of a call. Gives the error number of a late failure, or 0."""
         with self._turn:
             self._check_alive()
@@ -558,7 +392,7 @@ class SimulatedDisk:
                 if code:
                     if synced is not None:
                         self._fail_sync(synced)
-                    raise _error(code, path)
+                    raise disk_error(code, path)
                 yield fault.code if fault else 0
             except OSError as error:
                 if here:
@@ -572,13 +406,13 @@ class SimulatedDisk:
             self._check_alive()
             fault = self._strike(call, path)
             if fault:
-                raise _error(fault.code, path)
+                raise disk_error(fault.code, path)
 
-    def _strike(self, call: Call, path: Path) -> _Fault | None:
+    def _strike(self, call: Call, path: Path) -> Fault | None:
         fault = next((fault for fault in self._faults if fault.strikes(call, path)), None)
         chance = self._chances.get(call, 0.0)
         if fault is None and chance and self.random.random() < chance:
-            fault = _Fault(call, errno.EIO, "*", 0, 0, late=self.random.random() < 0.5)
+            fault = Fault(call, errno.EIO, "*", 0, 0, late=self.random.random() < 0.5)
         if fault and fault.late and call not in ("create", "backup", "replace", "remove"):
             fault.late = False
         return fault
@@ -593,7 +427,7 @@ class SimulatedDisk:
         self._crash = SimulatedCrash(f"call {self.calls}: {when}")
         raise self._crash
 
-    def _fail_sync(self, inode: _Inode) -> None:
+    def _fail_sync(self, inode: Inode) -> None:
         """What Linux does: some sectors arrived, and all of them are taken for written from now on."""
         dirty = self._checked_dirty(inode)
         inode.write([at for at in dirty if self.random.random() < 0.5])
@@ -602,7 +436,14 @@ class SimulatedDisk:
 
     # ── Content ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _sync(self, path: Path, inode: _Inode) -> None:
+    def was_opened(self, inode: Inode) -> None:
+        """An open file takes room, also when it has no name any more."""
+        self._opened[id(inode)] = inode
+
+    def was_closed(self, inode: Inode) -> None:
+        self._opened.pop(id(inode), None)
+
+    def sync_content(self, path: Path, inode: Inode) -> None:
         with self._change("sync", path, synced=inode):
             dirty = self._checked_dirty(inode)
             if dirty:
@@ -611,19 +452,19 @@ class SimulatedDisk:
             inode.safe_room[:] = inode.room
             inode.is_whole = True
 
-    def _reserve(self, path: Path, inode: _Inode, start: int, size: int) -> None:
+    def reserve_room(self, path: Path, inode: Inode, start: int, size: int) -> None:
         with self._change("reserve", path):
             assert start >= 0 and 0 < size <= len(inode.cache) - start, f"{path} has no {size} bytes at {start}"
-            blocks = slice(start // BLOCK, _blocks(start + size))
+            blocks = slice(start // BLOCK, blocks_of(start + size))
             missing = inode.room[blocks].count(0)
             self._take(path, missing * BLOCK)
             inode.room[blocks] = b"\1" * (blocks.stop - blocks.start)
 
     def _take(self, path: Path, size: int) -> None:
         if size and self.capacity is not None and self.used_bytes + size > self.capacity:
-            raise _error(errno.ENOSPC, path)
+            raise disk_error(errno.ENOSPC, path)
 
-    def _checked_dirty(self, inode: _Inode) -> list[int]:
+    def _checked_dirty(self, inode: Inode) -> list[int]:
         """The dirty sectors. Raises UnreservedWriteError if one of them is where no room was reserved."""
         dirty = inode.dirty()
         for at in dirty:
@@ -634,12 +475,12 @@ class SimulatedDisk:
                 inode.room[at // BLOCK] = 1
         return dirty
 
-    def _resize(self, inode: _Inode, size: int) -> None:
+    def _resize(self, inode: Inode, size: int) -> None:
         """With a new content: a mapped one can't change its size."""
         content = inode.cache[:size].ljust(size, b"\0")
         inode.cache = content
         inode.platter = inode.believed = bytearray(content)
-        inode.room = inode.room[: _blocks(size)].ljust(_blocks(size), b"\0")
+        inode.room = inode.room[: blocks_of(size)].ljust(blocks_of(size), b"\0")
         inode.safe_room = bytearray(inode.room)
 
     def _check_closed(self, path: Path) -> None:
@@ -650,18 +491,18 @@ class SimulatedDisk:
     def _exists(self, path: Path) -> bool:
         return self._found(path) is not None
 
-    def _found(self, path: Path) -> _Inode | None:
-        folder, name = _split(path)
+    def _found(self, path: Path) -> Inode | None:
+        folder, name = split_path(path)
         names = self._tree.get(folder)
         return names.files.get(name) if names is not None else None
 
-    def _inode(self, path: Path) -> _Inode:
+    def _inode(self, path: Path) -> Inode:
         inode = self._found(path)
         if inode is None:
-            raise _error(errno.ENOENT, path)
+            raise disk_error(errno.ENOENT, path)
         return inode
 
-    def _inodes(self) -> Iterator[tuple[str, _Inode]]:
+    def _inodes(self) -> Iterator[tuple[str, Inode]]:
         """Each once, with a name that it has or had; in an order that depends on the names alone."""
         seen: set[int] = set()
         folders = [(path, self._tree[path]) for path in sorted(self._tree)]
@@ -672,8 +513,8 @@ class SimulatedDisk:
                         seen.add(id(names[name]))
                         yield f"{path}/{name}", names[name]
 
-    def _place(self, path: Path, inode: _Inode, *, safe: bool) -> None:
-        folder, name = _split(path)
+    def _place(self, path: Path, inode: Inode, *, safe: bool) -> None:
+        folder, name = split_path(path)
         self._make_folder(folder)
         self._tree[folder].files[name] = inode
         if safe:
@@ -681,8 +522,8 @@ class SimulatedDisk:
 
     def _make_folder(self, folder: str) -> None:
         if folder not in self._tree:
-            self._tree[folder] = _Folder()
-            above, name = _split(folder)
+            self._tree[folder] = Folder()
+            above, name = split_path(folder)
             if above != folder:
                 self._make_folder(above)
                 self._tree[above].folders.add(name)
@@ -698,18 +539,18 @@ class SimulatedDisk:
         after = SimulatedDisk(self.random, capacity=self.capacity, forgiving=self.forgiving)
         after.now_ms, after.tears = self.now_ms, self.tears
         for path, folder in self._tree.items():
-            after._tree[path] = _Folder()
+            after._tree[path] = Folder()
             after._tree[path].folders = set(folder.folders)
         return after
 
     def _after_crash(self) -> "SimulatedDisk":
         after = self._successor()
-        luck = _Luck(self.random, tears=self.tears)
-        survivors: dict[int, _Inode] = {}
+        luck = PowerCut(self.random, tears=self.tears)
+        survivors: dict[int, Inode] = {}
         for _, inode in self._inodes():
             dirty = self._checked_dirty(inode)
             platter = luck.platter(inode, dirty) if luck.has_size(inode) else bytearray()
-            survivors[id(inode)] = _Inode(platter, luck.room(inode, platter), inode.modified_ms)
+            survivors[id(inode)] = Inode(platter, luck.room(inode, platter), inode.modified_ms)
         for path in sorted(self._tree):
             names = luck.names(self._tree[path])
             after._tree[path].files = {name: survivors[id(inode)] for name, inode in names.items()}
@@ -721,60 +562,17 @@ class SimulatedDisk:
                 after._bring_back(top, inside, survivors)
         return after
 
-    def _bring_back(self, top: str, inside: Mapping[str, _Folder], survivors: Mapping[int, _Inode]) -> None:
+    def _bring_back(self, top: str, inside: Mapping[str, Folder], survivors: Mapping[int, Inode]) -> None:
         """The power was cut before the removal of a folder was safe, and so before another one took its name."""
         for path in [path for path in self._tree if path == top or path.startswith(f"{top}/")]:
             del self._tree[path]
         for path, names in inside.items():
-            folder = self._tree[path] = _Folder()
+            folder = self._tree[path] = Folder()
             folder.folders = set(names.folders)
             folder.files = {name: survivors[id(inode)].copy() for name, inode in names.safe_files.items()}
             folder.safe_files = dict(folder.files)
-        parent, name = _split(top)
+        parent, name = split_path(top)
         self._tree[parent].folders.add(name)
-
-
-class _Luck:
-    """What one power cut does. How much of what was dirty is kept and torn is drawn once for the whole disk, so that
-    the extremes come up as well as all that is between them."""
-
-    def __init__(self, random: Random, *, tears: bool) -> None:
-        self._random = random
-        self._keep = random.choice((0.0, 0.1, 0.5, 0.9, 1.0))
-        self._tear = random.choice((0.0, 0.05, 0.3)) if tears else 0.0
-
-    def platter(self, inode: _Inode, dirty: Sequence[int]) -> bytearray:
-        after = bytearray(inode.platter)
-        for at in dirty:
-            start, end = at, min(at + SECTOR, len(after))
-            if self._random.random() < self._tear and end - start > 1:
-                cut = self._random.randrange(start + 1, end)
-                start, end = (start, cut) if self._random.random() < 0.5 else (cut, end)
-            elif self._random.random() >= self._keep:
-                continue
-            after[start:end] = inode.cache[start:end]
-        return after
-
-    def has_size(self, inode: _Inode) -> bool:
-        """A file that was made and never synced may be found empty."""
-        return inode.is_whole or self._random.random() < 0.7
-
-    def room(self, inode: _Inode, platter: bytearray) -> bytearray:
-        """Room that was reserved since the last sync may be lost, but where data arrived."""
-        if not platter:
-            return bytearray()
-        if inode.room == inode.safe_room or self._random.random() < 0.5:
-            return bytearray(inode.room)
-        return bytearray(map(max, inode.safe_room, _used_room(platter)))
-
-    def names(self, folder: _Folder) -> dict[str, _Inode]:
-        names: dict[str, _Inode] = {}
-        for name in sorted(folder.files.keys() | folder.safe_files.keys()):
-            seen, safe = folder.files.get(name), folder.safe_files.get(name)
-            inode = seen if seen is safe or self._random.random() < 0.5 else safe
-            if inode is not None:
-                names[name] = inode
-        return names
 
 
 def crash_everywhere(
@@ -797,22 +595,3 @@ def crash_everywhere(
                 yield from disk.crash_images(images)
             else:
                 raise AssertionError(f"no boundary {boundary} this time: the run is not the same each time")
-
-
-def _split(path: Path | str) -> tuple[str, str]:
-    """Folder and name."""
-    folder, _, name = str(path).rpartition("/")
-    return folder or "/", name
-
-
-def _blocks(size: int) -> int:
-    return -(-size // BLOCK)
-
-
-def _used_room(content: bytearray) -> bytearray:
-    """Room for the blocks that are not all zeros."""
-    return bytearray(bool(content[at : at + BLOCK].strip(b"\0")) for at in range(0, len(content), BLOCK))
-
-
-def _error(code: int, path: Path) -> OSError:
-    return OSError(code, os.strerror(code), str(path))

@@ -1,12 +1,11 @@
-"""The checkpoint against a file of the real broker, against garbage, and against crashes; the abort marker."""
+"""The checkpoint against a file of the real broker, against garbage, and against crashes."""
 
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from kourou.store.checkpoint import FILE_SIZE, RECOVERY_MARGIN_MS, AbortMarker, Checkpoint
-from kourou.store.disk import Disk, RealDisk
+from kourou.store.checkpoint import FILE_SIZE, RECOVERY_MARGIN_MS, Checkpoint
 from kourou.testing.disk import SimulatedDisk, crash_everywhere
 
 ROOT = Path("/store")
@@ -109,27 +108,6 @@ def test_a_crash_leaves_the_old_values_or_the_new_ones() -> None:
     assert seen == {0, 1, 2, 3, 4}
 
 
-@pytest.mark.parametrize("real", [True, False])
-def test_the_abort_marker_says_who_runs(real: bool, tmp_path: Path) -> None:
-    disk: Disk = RealDisk(tmp_path / "aside") if real else SimulatedDisk(Random(1))
-    marker = AbortMarker(disk, tmp_path / "abort")
-    assert not marker.exists()
-    marker.create(4711)
-    assert marker.exists()
-    assert disk.read(tmp_path / "abort") == b"4711"
-    marker.remove()
-    assert not marker.exists()
-
-
-def test_the_abort_marker_is_safe_on_return() -> None:
-    disk = SimulatedDisk(Random(1))
-    marker = AbortMarker(disk, ROOT / "abort")
-    marker.create(1)
-    assert all(AbortMarker(image, ROOT / "abort").exists() for image in disk.crash_images(20))
-    marker.remove()
-    assert not any(AbortMarker(image, ROOT / "abort").exists() for image in disk.crash_images(20))
-
-
 def test_a_lowered_checkpoint_leads_recovery_to_the_same_place() -> None:
     whole = Checkpoint(physical_ms=50_000, logical_ms=40_000, index_ms=45_000, logical_physical=900)
     lowered = whole.lowered(20_000, 512)
@@ -140,10 +118,10 @@ def test_a_lowered_checkpoint_leads_recovery_to_the_same_place() -> None:
 
 
 def test_the_safe_end_of_the_log_holds_until_another_broker_writes() -> None:
-    ours = Checkpoint(physical_ms=50_000, logical_ms=40_000, safe_physical=777)
+    ours = Checkpoint(physical_ms=50_000, logical_ms=40_000, flushed_physical=777)
     content = bytearray(ours.encode())
     assert [int.from_bytes(content[at : at + 8]) for at in (48, 56, 64)] == [777, 50_000, 0]
     assert read(bytes(content)) == ours
     content[0:8] = (60_000).to_bytes(8)  # Java changes its values in place
-    assert read(bytes(content)).safe_physical == 0
-    assert read(bytes(content[:48])).safe_physical == 0
+    assert read(bytes(content)).flushed_physical == 0
+    assert read(bytes(content[:48])).flushed_physical == 0

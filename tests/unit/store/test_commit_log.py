@@ -14,9 +14,10 @@ from kourou.store import writer
 from kourou.store.backoff import FIRST_MS
 from kourou.store.commit_log import CommitLog, no_room, with_room_for_crc
 from kourou.store.disk import File, RealDisk
-from kourou.store.errors import BadStoreError, DiskFailedError, DiskFullError, IllegalMessageError
+from kourou.store.errors import DiskFailedError, DiskFullError, IllegalMessageError
 from kourou.store.jobs import SyncLog
-from kourou.testing.disk import SimulatedDisk, SimulatedFile
+from kourou.testing.disk import SimulatedDisk
+from kourou.testing.disk_files import SimulatedFile
 
 from .small import HOST, LOG, SEGMENT, message, new_disk
 
@@ -353,10 +354,10 @@ def test_what_memory_still_has_is_written_anew() -> None:
     disk = new_disk()
     log = failed_log(disk, forget=False)
     end = log.end
-    job = log.mend(3000, sealed=False)
+    job = log.rewrite(3000, sealed=False)
     job.run()
     assert (job.error, job.held) == (None, end)
-    log.mended(job)
+    log.rewritten(job)
     assert (log.end, log.failed) == (end, None)
     assert append(log, 200) == end
     for image in disk.crash_images(5):
@@ -370,10 +371,10 @@ def test_what_memory_has_forgotten_is_lost() -> None:
     """And what is behind it: a log has no holes. The segments behind go, the newest first."""
     disk = new_disk()
     log = failed_log(disk, forget=True)
-    job = log.mend(3000, sealed=False)
+    job = log.rewrite(3000, sealed=False)
     job.run()
     assert job.error is None
-    log.mended(job)
+    log.rewritten(job)
     assert 3000 <= log.end < SEGMENT + 5000
     assert log.failed is None
     assert sorted(disk.files(LOG)) == [f"{start:020}" for start in log.segments.starts]
@@ -382,31 +383,20 @@ def test_what_memory_has_forgotten_is_lost() -> None:
     assert append(log, 200) == expected
 
 
-def test_mending_that_fails_is_done_again() -> None:
+def test_rewriting_that_fails_is_done_again() -> None:
     disk = new_disk()
     log = failed_log(disk, forget=False)
     disk.fail("create", errno.ENOSPC, after=1)
-    job = log.mend(3000, sealed=False)
+    job = log.rewrite(3000, sealed=False)
     job.run()
     assert job.error is not None and job.error.errno == errno.ENOSPC
-    again = log.mend(3000, sealed=False)
+    again = log.rewrite(3000, sealed=False)
     again.run()
-    log.mended(again)
+    log.rewritten(again)
     assert log.failed is None
 
 
 # ── Other ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_the_segment_in_use_never_goes() -> None:
-    log = new_log()
-    append(log, 200)
-    with pytest.raises(BadStoreError, match="in use"):
-        log.remove_first_segment()
-    append(log, SEGMENT - 208)
-    append(log, 200)
-    log.remove_first_segment()
-    assert log.start == SEGMENT
 
 
 def test_room_for_a_crc() -> None:

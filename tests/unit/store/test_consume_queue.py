@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from kourou.store.consume_queue import BLANK_SIZE, ENTRY_SIZE, Boundary, ConsumeQueue, Put
+from kourou.store.consume_queue import Boundary, ConsumeQueue, Put
 from kourou.store.disk import Disk, File, RealDisk
 from kourou.store.errors import BadStoreError, DiskFailedError, DiskFullError
-from kourou.testing.disk import BLOCK, SimulatedDisk, crash_everywhere
+from kourou.store.queue_entries import BLANK_SIZE, ENTRY_SIZE
+from kourou.testing.disk import SimulatedDisk, crash_everywhere
+from kourou.testing.disk_parts import BLOCK
 
 RECORDING = Path(__file__).parents[2] / "data" / "java-queue-files-5.5.0.json"
 ENTRIES = 1000  # in a file: several blocks of a search
@@ -154,7 +156,7 @@ def test_a_slice_outlives_the_queue(open_queue: Open) -> None:
     queue = open_queue()
     fill(queue, 3)
     raw = queue.entries(0, 3)
-    queue.destroy()
+    queue.close()
     assert bytes(raw[:ENTRY_SIZE]) == entry_bytes(0, SIZE, 0)
 
 
@@ -374,15 +376,6 @@ def test_files_of_expired_records_go(open_queue: Open, disk: Disk, folder: Path)
     assert state(open_queue(10**9)) == state(queue)
     assert queue.put(10**9, SIZE, 0, 2500) == Put.DONE
     assert (queue.start, queue.end) == (2500, 2501)
-
-
-def test_a_queue_is_removed(open_queue: Open, disk: Disk, folder: Path) -> None:
-    queue = open_queue()
-    fill(queue, 1500)
-    queue.destroy()
-    assert folder.name not in disk.folders(folder.parent)
-    assert state(queue) == (0, 0, 0, 0)
-    assert not queue.is_open
 
 
 # ── After a crash ─────────────────────────────────────────────────────────────────────────────────────────────────────

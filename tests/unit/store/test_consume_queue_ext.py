@@ -18,7 +18,8 @@ from kourou.store.consume_queue_ext import (
 )
 from kourou.store.disk import Disk, RealDisk
 from kourou.store.errors import DiskFullError
-from kourou.testing.disk import BLOCK, SimulatedDisk
+from kourou.testing.disk import SimulatedDisk
+from kourou.testing.disk_parts import BLOCK
 
 RECORDING = Path(__file__).parents[2] / "data" / "java-queue-files-5.5.0.json"
 FOLDER = Path("/store/consumequeue_ext/orders/3")
@@ -197,14 +198,6 @@ def test_files_of_older_addresses_go(disk: Disk, folder: Path, oldest: int, left
     assert ext.read(addresses[79]) is not None
     ext.close()
     assert make(disk, folder, addresses[79]).end == ext.end
-
-
-def test_it_is_removed(disk: Disk, folder: Path) -> None:
-    ext = make(disk, folder)
-    append(ext, 80)
-    ext.destroy()
-    assert ext.end == 0
-    assert folder.name not in disk.folders(folder.parent)
 
 
 # ── Files ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

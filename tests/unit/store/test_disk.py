@@ -21,14 +21,8 @@ from kourou.store.errors import StoreInUseError
 from kourou.store.metadata import TOPICS
 from kourou.store.settings import StoreSettings
 from kourou.store.store import Store
-from kourou.testing.disk import (
-    BLOCK,
-    SECTOR,
-    SimulatedCrash,
-    SimulatedDisk,
-    UnreservedWriteError,
-    crash_everywhere,
-)
+from kourou.testing.disk import SimulatedCrash, SimulatedDisk, UnreservedWriteError, crash_everywhere
+from kourou.testing.disk_parts import BLOCK, SECTOR
 
 KIB = 1024
 ROOT = Path("/store")  # of simulated disks

@@ -48,14 +48,14 @@ def test_under_sync_flush_senders_and_consumers_wait_for_the_flush() -> None:
 
 
 def test_consumers_may_be_shown_what_is_not_flushed() -> None:
-    it = durable(replace(SYNC, read_unsafe=True))
+    it = durable(replace(SYNC, read_uncommitted=True))
     assert (it.must_wait, it.visible_at_once) == (True, True)
     assert (it.answerable_to, it.visible_to) == (0, 100)
     it.configure(SYNC)
     assert (it.visible_at_once, it.visible_to) == (False, 0)
 
 
-@pytest.mark.parametrize("settings", [ASYNC, SYNC, replace(SYNC, read_unsafe=True)])
+@pytest.mark.parametrize("settings", [ASYNC, SYNC, replace(SYNC, read_uncommitted=True)])
 def test_after_a_failed_sync_consumers_see_what_is_flushed(settings: StoreSettings) -> None:
     log = FakeLog()
     it = Durability(log, settings)
@@ -99,7 +99,7 @@ def test_a_watermark_that_only_consumers_wait_for() -> None:
 
 
 def test_in_a_group_the_commit_offset_stands_for_the_flush() -> None:
-    it = durable(replace(SYNC, read_unsafe=True))
+    it = durable(replace(SYNC, read_uncommitted=True))
     it.require_flush(False)
     it.require(COMMITTED, 0, timeout_ms=2_500, even_uncommitted=True)
     assert it.syncs_at_once, "this member's vote should not be late"

@@ -10,7 +10,7 @@ import pytest
 
 from kourou.store.backoff import FIRST_MS
 from kourou.store.errors import DiskFailedError, DiskFullError
-from kourou.store.jobs import MendLog, PrepareSegment, SyncLog, SyncQueues
+from kourou.store.jobs import PrepareSegment, RewriteLog, SyncLog, SyncQueues
 from kourou.store.reading import GetStatus
 from kourou.testing.disk import SimulatedDisk
 
@@ -21,7 +21,7 @@ from .small import LOG, ROOT, SEGMENT, SYNC, Small, message
 
 def failed(*, forget: bool = False, small: Small | None = None) -> Small:
     """The first three messages are safe; the sync of two more has failed."""
-    small = small or Small(settings=replace(SYNC, read_unsafe=True))
+    small = small or Small(settings=replace(SYNC, read_uncommitted=True))
     small.fill(3)
     small.store.flush(small.now_ms)
     small.fill(2, "doubtful", 900)
@@ -33,7 +33,7 @@ def failed(*, forget: bool = False, small: Small | None = None) -> Small:
     return small
 
 
-def test_a_failed_sync_stops_writing_and_is_mended() -> None:
+def test_a_failed_sync_stops_writing_and_is_repaired() -> None:
     small = failed()
     reason = small.store.refusal
     assert reason is not None and "/store/commitlog could not be synced" in reason and "Input/output error" in reason
@@ -50,7 +50,7 @@ def test_a_failed_sync_stops_writing_and_is_mended() -> None:
         assert again.bodies()[-1] == b"goes on"
 
 
-def test_mending_waits_for_the_disk() -> None:
+def test_rewriting_waits_for_the_disk() -> None:
     small = failed()
     small.disk.fail("create", times=3)
     attempts = 0
@@ -59,8 +59,8 @@ def test_mending_waits_for_the_disk() -> None:
         for job in jobs:
             job.run()
             small.store.finished(job, small.now_ms)
-        attempts += sum(isinstance(job, MendLog) for job in jobs)
-        assert not any(isinstance(job, MendLog) for job in small.later(1))
+        attempts += sum(isinstance(job, RewriteLog) for job in jobs)
+        assert not any(isinstance(job, RewriteLog) for job in small.later(1))
     assert attempts == 4
     assert len(small.bodies("doubtful")) == 2
 

@@ -13,8 +13,10 @@ from kourou.protocol.hashes import index_hash
 from kourou.store.disk import Disk, RealDisk
 from kourou.store.entry_layout import ENTRY_SIZE, HEADER_SIZE, header, index_entry, put_index_entry, slot
 from kourou.store.errors import BadStoreError, DiskFailedError, DiskFullError
-from kourou.store.index import SECONDS_MAX, SLOT_SIZE, Index
-from kourou.testing.disk import BLOCK, SimulatedDisk, crash_everywhere
+from kourou.store.index import Index
+from kourou.store.index_file import SECONDS_MAX, SLOT_SIZE
+from kourou.testing.disk import SimulatedDisk, crash_everywhere
+from kourou.testing.disk_parts import BLOCK
 
 RECORDING = Path(__file__).parents[2] / "data" / "java-queue-files-5.5.0.json"
 FOLDER = Path("/store/index")

@@ -14,7 +14,8 @@ from msgspec.structs import replace as replace_struct
 from kourou.store.checkpoint import Checkpoint
 from kourou.store.errors import BadStoreError
 from kourou.store.records import find_record
-from kourou.testing.disk import SECTOR, SimulatedCrash, SimulatedDisk
+from kourou.testing.disk import SimulatedCrash, SimulatedDisk
+from kourou.testing.disk_parts import SECTOR
 
 from .small import LOG, ROOT, SEGMENT, SETTINGS, SYNC, Small, message, new_disk
 
@@ -422,7 +423,7 @@ def test_damage_amid_what_was_safe_is_not_the_end(at: int, ours: bool) -> None:
     offset = (small.disk.read(LOG / f"{0:020}") or b"").index(BODIES[10]) - 88
     damaged(small.disk, offset + at)
     if not ours:  # another broker's checkpoint knows times alone
-        by_time = replace_struct(Checkpoint.read(small.disk, ROOT / "checkpoint"), safe_physical=0)
+        by_time = replace_struct(Checkpoint.read(small.disk, ROOT / "checkpoint"), flushed_physical=0)
         by_time.write(small.disk, ROOT / "checkpoint")
     again = small.again()
     assert f"bytes at {offset} do not hold" in again.store.report.damage[0]

@@ -1,5 +1,6 @@
 """A store from its opening to its end: what is visible, what is safe, and what is left behind."""
 
+import os
 import struct
 import threading
 from dataclasses import replace
@@ -55,7 +56,7 @@ def test_under_sync_flush_only_what_is_safe_is_visible() -> None:
 
 
 def test_under_sync_flush_readers_may_be_told_of_what_is_not_safe() -> None:
-    small = Small(settings=replace(SYNC, read_unsafe=True))
+    small = Small(settings=replace(SYNC, read_uncommitted=True))
     small.send(message(b"one"))
     assert small.bodies() == [b"one"]
     assert small.store.durability.flushed == 0
@@ -107,7 +108,7 @@ def test_tags_are_in_the_index_as_a_key_of_their_own() -> None:
     small.send(message(b"three", properties=b"TAGS\1\2"))
 
     def by_tags(tags: str) -> list[bytes]:
-        records = small.store.reader.query_tags("orders", tags, 8, 0, 2**50).records
+        records = small.store.reader.query("orders", f"T#{tags}", 8, 0, 2**50).records
         return [bytes(decode_record(record).body) for record in records]
 
     assert [by_tags(tags) for tags in ("paid", "é", "", "other")] == [[b"one"], [b"two"], [], []]
@@ -232,8 +233,8 @@ def supplies(small: Small) -> list[SupplyPages]:
 
 
 def test_pages_are_in_memory_before_they_are_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kourou.store.store.SUPPLY_MIN", 1024)
-    monkeypatch.setattr("kourou.store.store.SUPPLY_MAX", 2048)
+    monkeypatch.setattr("kourou.store.log_sync.SUPPLY_MIN", 1024)
+    monkeypatch.setattr("kourou.store.log_sync.SUPPLY_MAX", 2048)
     small = Small()
     small.send(message(b"before anybody looked"))
     assert supplies(small) == [], "an idle log needs none"
@@ -251,7 +252,7 @@ def test_pages_are_in_memory_before_they_are_written_to(monkeypatch: pytest.Monk
 
 
 def test_pages_of_the_next_segment_are_of_another_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kourou.store.store.SUPPLY_MIN", 1 << 20)
+    monkeypatch.setattr("kourou.store.log_sync.SUPPLY_MIN", 1 << 20)
     small = Small()
     supplies(small)
     size = small.store.log.segments.file_size
@@ -265,6 +266,14 @@ def test_pages_of_the_next_segment_are_of_another_file(monkeypatch: pytest.Monke
 
 
 # ── The end ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_abort_file_is_durable_while_a_store_is_open() -> None:
+    small = Small()
+    assert small.disk.read(ROOT / "abort") == str(os.getpid()).encode()
+    assert all(image.read(ROOT / "abort") for image in small.disk.crash_images(20))
+    small.close()
+    assert not any(image.read(ROOT / "abort") for image in small.disk.crash_images(20))
 
 
 def test_a_clean_stop_leaves_no_abort_and_a_quick_start() -> None:
