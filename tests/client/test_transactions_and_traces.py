@@ -13,6 +13,7 @@ from kourou.client import (
     RefusedError,
     connect,
 )
+from kourou.protocol.traces import Trace, decode_traces
 
 from .conftest import PATIENT, Collect, World
 from .steps import make_topic
@@ -120,6 +121,26 @@ async def test_a_message_of_a_transaction_is_not_delayed(mq: Client, name: str) 
     async with mq.transaction(name, group=f"{name}-tx") as tx:
         with pytest.raises(InvalidMessageError, match="delayed"):
             await tx.send(Message(body=b"x", delay_level=1))
+
+
+async def test_traces_in_a_topic_of_their_own(world: World, name: str) -> None:
+    traces = f"{name}-traces"
+    settings = ProducerSettings(trace=True, trace_topic=traces, timeout=20)
+    async with connect(world.namesrv, settings=PATIENT, producer=settings) as mq:
+        await make_topic(mq, traces, queues=1)
+        async with mq.transaction(name, group=f"{name}-tx") as tx:
+            half = await tx.send(b"x")
+        await mq.tracer.flush()
+
+        async def kinds() -> dict[str, Trace] | None:
+            found = await mq.admin.messages.by_key(traces, half.message_id)
+            by_kind = {trace.kind: trace for message in found for trace in decode_traces(message.body)}
+            return by_kind if by_kind.keys() >= {"Pub", "EndTransaction"} else None
+
+        by_kind = await answered(kinds)
+    assert by_kind["Pub"].is_success
+    assert by_kind["EndTransaction"].transaction_state == "COMMIT_MESSAGE"
+    assert {trace.message_id for trace in by_kind.values()} == {half.message_id}
 
 
 async def test_traces_can_be_found_by_the_message_id(world: World, name: str) -> None:

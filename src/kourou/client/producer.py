@@ -82,6 +82,8 @@ class Producer:
         self._faults = Faults() if settings.avoid_slow_brokers else None
         self._closed = False
         self.on_sent: Callable[[Draft, MessageQueue, SendResult | None, float], None] | None = None  # for traces
+        self.on_ended: Callable[[MessageQueue, str, str, int, bool], None] | None = None  # the same
+        self.on_recalled: Callable[[str, str], None] | None = None  # the same
         session.producer_groups.add(self.group)
         if self._faults is not None:
             session.every(PROBE_INTERVAL_S, self._probe)
@@ -227,7 +229,10 @@ class Producer:
         broker = _broker_of_handle(recall_handle) or self._choose(route, None, None).broker_name
         command = Command(RequestCode.RECALL_MESSAGE, ext={**header.encode(), "bname": broker})
         answer = await self._session.pool.ask(self._session.routes.master(broker), command, self.settings.timeout)
-        return (answer.ext or {}).get("msgId", "")
+        message_id = (answer.ext or {}).get("msgId", "")
+        if self.on_recalled is not None:
+            self.on_recalled(topic, message_id)
+        return message_id
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues that this topic's messages may be sent to. Raises NoRouteError, NoNameServerError."""

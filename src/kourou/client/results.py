@@ -38,6 +38,8 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
     region: str | None = None
     recall_handle: str | None = None
     """The handle to recall a delayed message with."""
+    is_traced: bool = True
+    """Whether the broker wants traces of its messages (`traceOn`)."""
 
     @property
     def is_safe(self) -> bool:
@@ -65,6 +67,7 @@ def send_result(answer: Command, message_id: str, queue: MessageQueue) -> SendRe
             ext.get("transactionId"),
             ext.get("MSG_REGION"),
             ext.get("recallHandle"),
+            ext.get("TRACE_ON") != "false",
         )
     except (KeyError, ValueError) as error:
         raise HeaderError(f"the broker's answer to a send is not valid: {error}") from None

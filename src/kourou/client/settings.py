@@ -17,6 +17,7 @@ from kourou.client.signing import Credentials
 from kourou.net.tls import TlsSettings
 from kourou.protocol.compression import DECOMPRESSED_LIMIT_BYTES, Compression
 from kourou.protocol.message import BODY_SIZE_MAX
+from kourou.protocol.system_names import TRACE_TOPIC
 
 MIB = 1024 * 1024
 
@@ -40,7 +41,8 @@ class ProducerSettings:
     in_flight: int = 4096  # sends of this client that await their answer; further ones wait
     in_flight_size: int = 100 * MIB
     avoid_slow_brokers: bool = False  # latency fault tolerance: see faults.py
-    trace: bool = False  # record sends in RMQ_SYS_TRACE_TOPIC
+    trace: bool = False  # record sends in the trace topic
+    trace_topic: str = TRACE_TOPIC  # a topic of one's own has to exist, or brokers have to create topics automatically
     drain_timeout: float = 10.0  # how long `close` waits for sends in flight
 
 
@@ -70,6 +72,7 @@ class ConsumerSettings:
     settle_timeout: float = 10.0  # how long `close` waits for running listeners, and for rebalance callbacks
     offset_dir: Path | None = None  # where broadcast consumers keep offsets; None: ~/.rocketmq_offsets
     trace: bool = False
+    trace_topic: str = TRACE_TOPIC
     on_assigned: QueuesCallback | None = None  # called with newly assigned queues, before they are pulled
     on_revoked: QueuesCallback | None = None  # called with revoked queues, before their offsets are stored
 
@@ -106,6 +109,7 @@ class ConsumerOptions(TypedDict, total=False):
     settle_timeout: float
     offset_dir: Path | None
     trace: bool
+    trace_topic: str
     on_assigned: QueuesCallback | None
     on_revoked: QueuesCallback | None
 

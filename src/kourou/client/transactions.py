@@ -60,12 +60,13 @@ class Transactions:
         self._session = session
         self._producer_of = producer_of
         self._checkers: dict[str, Checker] = {}  # by group, with the namespace
+        self._producers: dict[str, Producer] = {}  # the same
         self._announced: set[tuple[str, str]] = set()  # (group, topic): the topic's brokers know the group
         self._decisions: OrderedDict[str, Outcome] = OrderedDict()  # message id -> outcome
         session.answer_to(RequestCode.CHECK_TRANSACTION_STATE, self._check)
 
     def begin(self, topic: str, group: str, check: Checker | None) -> "Transaction":
-        producer = self._producer_of(group)
+        producer = self._producer(group)
         if check is not None:
             self._checkers[producer.group] = check
         return Transaction(self, self._session, producer, topic)
@@ -75,7 +76,7 @@ class Transactions:
 
         Raises NoRouteError, NoNameServerError.
         """
-        producer = self._producer_of(group)
+        producer = self._producer(group)
         self._checkers[producer.group] = check
         for topic in topics:
             naming.check_topic(topic)
@@ -83,6 +84,11 @@ class Transactions:
         if not topics:
             await self._session.use_all_brokers()
         await self._session.heartbeat()
+
+    def _producer(self, group: str) -> Producer:
+        producer = self._producer_of(group)
+        self._producers[producer.group] = producer
+        return producer
 
     async def announce(self, group: str, topic: str) -> None:
         """Tells the topic's brokers the group: brokers check only with groups that they know."""
@@ -124,6 +130,23 @@ class Transactions:
                 sent.message_id,
                 error,
             )
+            return
+        if sent.is_traced:
+            self._trace(group, sent.queue, sent.message_id, sent.transaction_id, outcome, checked=False)
+
+    def _trace(
+        self,
+        group: str,
+        queue: MessageQueue,
+        message_id: str,
+        transaction_id: str | None,
+        outcome: Outcome,
+        *,
+        checked: bool,
+    ) -> None:
+        producer = self._producers.get(group)
+        if producer is not None and producer.on_ended is not None:
+            producer.on_ended(queue, message_id, transaction_id or "", outcome, checked)
 
     # ── Checks by brokers ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -157,6 +180,8 @@ class Transactions:
         command = Command(RequestCode.END_TRANSACTION, flag=int(CommandFlag.ONE_WAY), remark=remark, ext=ext)
         self._session.pool.sign(command)
         connection.send_now(command)
+        if message.properties.get(Property.TRACE_ON) != "false":
+            self._trace(group, message.queue, message.message_id, header.transaction_id, outcome, checked=True)
 
     async def _outcome(self, group: str, message: Delivery) -> Outcome:
         decided = self._decisions.get(message.message_id)

@@ -21,6 +21,7 @@ from kourou.cli.admin.commands import (
 )
 from kourou.cli.message_form import BodyForm, body_of, message_object
 from kourou.cli.running import CommandError
+from kourou.protocol.system_names import TRACE_TOPIC
 
 if TYPE_CHECKING:
     from kourou.client import Client, Delivery
@@ -190,6 +191,51 @@ async def by_key(
     if not found:
         raise CommandError(f"no message with key {key} in {topic}: it was never stored, or it has expired")
     return _list(found)
+
+
+@command("queryMsgTraceById")
+async def trace_by_id(
+    mq: "Client",
+    message_id: MessageId,
+    topic: Annotated[
+        str, typer.Option("--traceTopic", "-t", help="The topic that clients send their traces to.")
+    ] = TRACE_TOPIC,
+    begin: Annotated[str | None, typer.Option("--beginTimestamp", "-b", help="Stored at this time or later.")] = None,
+    end: Annotated[str | None, typer.Option("--endTimestamp", "-e", help="Stored at this time or earlier.")] = None,
+    count: Annotated[int, typer.Option("--maxNum", "-c", min=1, help="Trace messages of each broker, at most.")] = 64,
+) -> Output:
+    """Show what producers and consumers recorded about a message."""
+    from kourou.protocol.traces import PUB, SUB_AFTER, decode_traces
+
+    found = await mq.admin.messages.by_key(
+        topic,
+        message_id,
+        count=count,
+        begin=None if begin is None else parse_time(begin),
+        end=None if end is None else parse_time(end),
+    )
+    traces = [
+        (trace, message.record.born_address.rpartition(":")[0])
+        for message in found
+        for trace in decode_traces(message.body)
+        if trace.message_id == message_id
+    ]
+    if not traces:
+        raise CommandError(f"no trace of {message_id} in {topic}: its clients do not record traces, or it has expired")
+    names = {PUB: "Pub", SUB_AFTER: "Sub"}
+    rows = [
+        [
+            names[trace.kind],
+            trace.group,
+            host,
+            moment(trace.time_ms) if trace.time_ms is not None else None,
+            f"{trace.cost_ms}ms",
+            "success" if trace.is_success else "failed",
+        ]
+        for trace, host in sorted(traces, key=lambda one: (one[0].kind != PUB, one[0].group or ""))
+        if trace.kind in names
+    ]
+    return Rows(["#Type", "#Group", "#ClientHost", "#Time", "#CostTimes", "#Status"], rows)
 
 
 @command("queryMsgByOffset")
