@@ -63,6 +63,17 @@ def test_messages_are_consumed_found_and_counted(world: World, cluster: str, nam
     assert kourou(world, "admin", "queryCq", "-t", name, "-q", "0", "-i", "5").returncode == 1
 
 
+def test_the_trace_of_a_message(world: World, cluster: str, name: str) -> None:
+    make_topic(world, cluster, name)
+    (sent,) = rows(world, "admin", "sendMessage", "-t", name, "-p", "x", "-m", "true")
+    command = ("admin", "queryMsgTraceById", "-i", sent["msgId"])
+    wait_for("the trace", lambda: kourou(world, *command).returncode == 0, 60)
+    (trace,) = rows(world, *command)
+    assert (trace["type"], trace["group"], trace["status"]) == ("Pub", "KOUROU_ADMIN", "success")
+    missing = kourou(world, "admin", "queryMsgTraceById", "-i", "0" * 32)
+    assert missing.returncode == 1 and "no trace of" in missing.stderr
+
+
 def test_permissions_and_groups_change_in_a_cluster(world: World, cluster: str, name: str) -> None:
     make_topic(world, cluster, name)
     for perm, shown in (("4", "R"), ("6", "RW")):

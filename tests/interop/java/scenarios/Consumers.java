@@ -35,12 +35,14 @@ final class Consumers {
 
     /**
      * consume: a consumer that notes what it gets. fail=N makes the first N deliveries of each message fail, fail=-1
-     * all; sql=… filters by an expression, of the type SQL92 or type=…; reply=1 answers each message with the same
-     * body, in capitals.
+     * all; trace=TOPIC records traces there; sql=… filters by an expression, of the type SQL92 or type=…; reply=1
+     * answers each message with the same body, in capitals.
      */
     void consume(Words words) throws Exception {
         String name = words.text("name");
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(words.text("group"));
+        DefaultMQPushConsumer consumer = words.has("trace")
+            ? new DefaultMQPushConsumer(words.text("group"), true, words.text("trace"))
+            : new DefaultMQPushConsumer(words.text("group"));
         consumer.setNamesrvAddr(words.text("ns"));
         consumer.setMqClientApiTimeout(Senders.PATIENCE_MS);
         consumer.setHeartbeatBrokerInterval(HEARTBEAT_MS);

@@ -26,7 +26,8 @@ final class Senders {
         String key = words.text("ns") + " " + group;
         DefaultMQProducer producer = producers.get(key);
         if (producer == null) {
-            producer = new DefaultMQProducer(group);
+            producer = words.has("trace")
+                ? new DefaultMQProducer(group, true, words.text("trace")) : new DefaultMQProducer(group);
             producer.setNamesrvAddr(words.text("ns"));
             producer.setInstanceName("producer-" + producers.size() + "-" + ProcessHandle.current().pid());
             producer.setSendMsgTimeout(PATIENCE_MS);
