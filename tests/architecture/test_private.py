@@ -19,9 +19,6 @@ ALLOWED = {
     ("broker/_lane.pyx", "_open"),
     ("broker/_lane.pyx", "_start"),
     ("broker/_lane.pyx", "_view"),
-    ("client/link.py", "_loop"),
-    ("client/link.py", "_next_opaque"),
-    ("client/link.py", "_writing_paused"),
     ("spark/_rows.pyx", "_int32"),
     ("spark/_rows.pyx", "_view"),
 }

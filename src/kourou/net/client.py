@@ -1,8 +1,6 @@
 """Connections that we open."""
 
 import asyncio
-from collections.abc import Callable
-from typing import TypeVar
 
 from kourou.net.connection import Connection, Handler, NoRequests
 from kourou.net.errors import ConnectFailedError, ConnectionLostError
@@ -10,8 +8,6 @@ from kourou.net.limits import Budget, Limits
 from kourou.net.tls import TlsLayer, TlsSettings
 
 CONNECT_TIMEOUT = 3.0
-
-ConnectionT = TypeVar("ConnectionT", bound=Connection)
 
 
 async def connect(
@@ -22,20 +18,16 @@ async def connect(
     limits: Limits | None = None,
     tls: TlsSettings | None = None,
     timeout: float = CONNECT_TIMEOUT,
+    ends_if_silent: bool = False,
 ) -> Connection:
     """A connection to `host:port`, in TLS when its settings are given. Raises ConnectFailedError."""
     limits = limits or Limits()
 
     def make(layer: TlsLayer | None) -> Connection:
-        return Connection(handler or NoRequests(), limits, Budget(limits.buffered), tls_layer=layer)
+        return Connection(
+            handler or NoRequests(), limits, Budget(limits.buffered), tls_layer=layer, ends_if_silent=ends_if_silent
+        )
 
-    return await connect_as(make, host, port, tls, timeout)
-
-
-async def connect_as(
-    make: Callable[[TlsLayer | None], ConnectionT], host: str, port: int, tls: TlsSettings | None, timeout: float
-) -> ConnectionT:
-    """The same with a connection of one's own kind."""
     loop = asyncio.get_running_loop()
     if "\0" in host:
         raise ConnectFailedError(f"no connection to {host!r}:{port}: no name")

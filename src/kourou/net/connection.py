@@ -33,11 +33,12 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 from kourou.net import proxy
 from kourou.net.background import Background
-from kourou.net.errors import ConnectionLostError, RequestTimedOutError, TooManyRequestsError
+from kourou.net.calls import Calls, fail_future
+from kourou.net.errors import ConnectionLostError, RequestTimedOutError
 from kourou.net.limits import Budget, Limits
 from kourou.net.memory import give_memory_back
 from kourou.net.tls import HANDSHAKE_BYTE, TlsLayer, TlsMode, TlsSettings
@@ -52,7 +53,6 @@ log = logging.getLogger(__name__)
 _RESPONSE = int(CommandFlag.RESPONSE)
 _ONE_WAY = int(CommandFlag.ONE_WAY)
 _SYSTEM_ERROR = int(ResponseCode.SYSTEM_ERROR)
-_OPAQUE_MAX = 2**31 - 1
 
 TURN = 0.010
 """Seconds that the waiting requests of one connection may take before other connections have their turn."""
@@ -116,7 +116,12 @@ class Connection(asyncio.Protocol):
         reader: Reader | None = None,
         background: Background | None = None,
         trusted_proxies: proxy.Networks = (),
+        ends_if_silent: bool = False,
     ) -> None:
+        """`ends_if_silent`: a peer that sent nothing while a request of ours timed out is taken for dead.
+
+        Nothing else would notice a machine that is gone without a word. The next request opens a new connection.
+        """
         self._trusted_proxies = trusted_proxies
         self._loop = asyncio.get_running_loop()
         self._handler = handler
@@ -163,9 +168,10 @@ class Connection(asyncio.Protocol):
         self._has_written = False
         self._finished = False  # we have sent our FIN, and read on only to let the peer close first
 
-        # Our own requests.
-        self._waiting: dict[int, asyncio.Future[Command]] = {}
-        self._opaque = 0
+        self.calls = Calls(self._loop, limits.requests)  # our own requests
+        self._heard = self._loop.time()  # when the peer last sent anything
+        if ends_if_silent:
+            self.calls.on_time_out = self._end_if_silent
 
         # Time.
         self._last_active = self._loop.time()
@@ -217,38 +223,66 @@ class Connection(asyncio.Protocol):
         """The peer reads in bulk: others come before its next requests."""
         self._steps_back = self._background is not None
 
+    def begin(self, command: Command, timeout: float) -> "asyncio.Future[Command]":
+        """Send a request now; the future has its answer, or fails with a TransportError.
+
+        It does not wait for a peer that reads slowly: see `is_congested`. Raises ConnectionLostError,
+        TooManyRequestsError, LocalProtocolError.
+        """
+        number = self.calls.number()
+        self._check_open()
+        command.opaque = number
+        data = frame.encode(command)
+        future = self.calls.begin(number, command.code, timeout)
+        self._send(data)
+        return future
+
     async def request(self, command: Command, timeout: float) -> Command:
-        """Send a request and wait for its answer.
+        """Send a request and wait for its answer, also for the peer to read.
 
         Raises ConnectionLostError, RequestTimedOutError, TooManyRequestsError, LocalProtocolError.
         """
-        if len(self._waiting) >= self._limits.requests:
-            raise TooManyRequestsError(f"{len(self._waiting)} requests await an answer from {self.peer}")
-        opaque = self._next_opaque()
-        command.opaque = opaque
-        future: asyncio.Future[Command] = self._loop.create_future()
-        self._waiting[opaque] = future
+        left = timeout
+        if self._writing_paused:
+            began = self._loop.time()
+            try:
+                async with asyncio.timeout(timeout):
+                    await self.wait_writable()
+            except TimeoutError:
+                text = f"request {command.code} could not be sent to {self.peer} in {timeout:g} s: it does not read"
+                raise RequestTimedOutError(text) from None
+            left = max(timeout - (self._loop.time() - began), 0)
+        future = self.begin(command, left)
+        number = command.opaque
         try:
-            async with asyncio.timeout(timeout):
-                await self.send(command)
-                return await future
-        except TimeoutError:
-            raise RequestTimedOutError(f"no answer from {self.peer} to request {command.code} in {timeout} s") from None
+            return await future
         finally:
-            self._waiting.pop(opaque, None)
+            self.calls.forget(number)
 
     async def send(self, command: Command) -> None:
         """Send without awaiting an answer; waits while the peer does not read. Raises ConnectionLostError."""
         data = frame.encode(command)
+        await self.wait_writable()
+        self._check_open()
+        self._send(data)
+
+    @property
+    def is_congested(self) -> bool:
+        """The peer does not read as fast as we write."""
+        return self._writing_paused
+
+    async def wait_writable(self) -> None:
+        """Wait until the peer has read most of what was sent, or the connection is gone."""
         while self._writing_paused and self.is_open:
             if self._writable is None:
                 self._writable = self._loop.create_future()
             await asyncio.shield(self._writable)
+
+    def _check_open(self) -> None:
         if not self.is_open:
             raise ConnectionLostError(
                 f"the connection to {self.peer or 'the peer'} is closed ({self.reason or 'lost'})"
             )
-        self._send(data)
 
     def send_now(self, command: Command) -> None:
         """A one-way command from code that can't wait; dropped if the connection is gone."""
@@ -328,7 +362,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=self._limits.pause_writing)
-        self.peer = _address(transport.get_extra_info("peername"))
+        self.peer = self.calls.peer = _address(transport.get_extra_info("peername"))
         self._budget.members.add(self)
         self._look_later()
         if self._tls is not None:
@@ -338,7 +372,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._finished:
             return
-        self._last_active = self._loop.time()
+        self._last_active = self._heard = self._loop.time()
         if self._tls is not None or self._preamble is not None:
             try:
                 data = self._unwrap(data)
@@ -511,9 +545,7 @@ class Connection(asyncio.Protocol):
         requests: list[Command] = []
         for command in commands:
             if command.flag & _RESPONSE:
-                future = self._waiting.get(command.opaque)
-                if future is not None and not future.done():
-                    future.set_result(command)
+                self.calls.answer(command)
             else:
                 requests.append(command)
         return requests
@@ -600,11 +632,10 @@ class Connection(asyncio.Protocol):
         self._out_size = 0
         if self.reason is None and exc is not None:
             self.reason = str(exc)
-        waiting = [*self._waiting.values()] if self._tls_ready is None else [*self._waiting.values(), self._tls_ready]
-        for future in waiting:
-            _fail_future(
-                future, ConnectionLostError(f"the connection to {self.peer} is lost ({self.reason or 'closed'})")
-            )
+        why = f"the connection to {self.peer} is lost ({self.reason or 'closed'})"
+        self.calls.fail(why)
+        if self._tls_ready is not None:
+            fail_future(self._tls_ready, ConnectionLostError(why))
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
         if not self.lost.done():
@@ -712,6 +743,7 @@ class Connection(asyncio.Protocol):
         for timer in (self._timer, self._linger):
             if timer is not None:
                 timer.cancel()
+        self.calls.stop()
         if self in self._budget.members:
             self._budget.members.discard(self)
             self._budget.held -= self.held
@@ -720,7 +752,7 @@ class Connection(asyncio.Protocol):
     def _fail(self, error: Exception) -> None:
         """The stream can't go on. A TLS peer is told why before the end."""
         if self._tls_ready is not None:
-            _fail_future(self._tls_ready, error)
+            fail_future(self._tls_ready, error)
         if self._tls is not None:
             self._write(self._tls.alert())
         self._end_of_sense(error)
@@ -734,11 +766,9 @@ class Connection(asyncio.Protocol):
         self._update_reading()
         self._close_if_done()
 
-    def _next_opaque(self) -> int:
-        while True:
-            self._opaque = self._opaque + 1 if self._opaque < _OPAQUE_MAX else 0
-            if self._opaque not in self._waiting:
-                return self._opaque
+    def _end_if_silent(self, began: float, timeout: float) -> None:
+        if self._heard < began:
+            self.abort(f"the server was silent for {timeout:g} s")
 
     def _look_at_clock(self) -> None:
         """Several times in an idle period: is the peer alive, does it come to an end with what it began?"""
@@ -759,12 +789,6 @@ class Connection(asyncio.Protocol):
 
     def _look_later(self) -> None:
         self._timer = self._loop.call_later(min(self._limits.idle, self._limits.frame_time) / 8, self._look_at_clock)
-
-
-def _fail_future(future: asyncio.Future[Any], error: Exception) -> None:
-    if not future.done():
-        future.set_exception(error)
-        future.exception()  # who waits may have gone already: that is no fault to be logged
 
 
 def _address(name: object) -> str:

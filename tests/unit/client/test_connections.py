@@ -58,7 +58,7 @@ async def test_many_requests_on_one_link(server: tuple[Server, str], pool: Pool)
     futures = [link.begin(Command(1, body=b"%d" % number), 5) for number in range(500)]
     answers = await asyncio.gather(*futures)
     assert [answer.body for answer in answers] == [b"%d" % number for number in range(500)]
-    assert link._waiting == {}
+    assert len(link.calls) == 0
 
 
 async def test_time_outs_are_kept_and_forgotten(server: tuple[Server, str], pool: Pool) -> None:
@@ -70,7 +70,7 @@ async def test_time_outs_are_kept_and_forgotten(server: tuple[Server, str], pool
         await quick
     assert not slow.done()
     assert (await link.begin(Command(1), 5)).code == 0
-    assert len(link._waiting) == 1
+    assert len(link.calls) == 1
     slow.cancel()
 
 
@@ -78,7 +78,7 @@ async def test_a_cancelled_request_leaves_nothing(server: tuple[Server, str], po
     link = await pool.connected(server[1])
     task = asyncio.create_task(link.request(Command(2), 0.2))
     await asyncio.sleep(0)
-    assert link._waiting
+    assert len(link.calls) == 1
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert (await link.begin(Command(1), 5)).code == 0
@@ -86,7 +86,7 @@ async def test_a_cancelled_request_leaves_nothing(server: tuple[Server, str], po
     await link.begin(Command(1), 5)
     with pytest.raises(RequestTimedOutError):
         await waiting
-    assert link._waiting == {}
+    assert len(link.calls) == 0
 
 
 async def test_a_break_fails_what_waits_and_the_next_request_connects_anew(

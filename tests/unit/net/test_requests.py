@@ -161,7 +161,7 @@ async def test_a_request_that_is_given_up(listen: Listen, dial: Dial) -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert connection._waiting == {}
+    assert len(connection.calls) == 0
     handler.pay()
     await turns()
     assert connection.is_open
@@ -220,25 +220,11 @@ async def test_too_many_requests(listen: Listen, dial: Dial) -> None:
     await connection.request(Command(1), 5)
 
 
-async def test_opaques_go_round_and_skip_who_waits(listen: Listen, dial: Dial) -> None:
-    handler = Later()
-    connection = await dial(await listen(handler))
-    first = asyncio.create_task(connection.request(Command(1), 5))
-    await eventually(lambda: len(handler.owed) == 1)
-    assert handler.seen[0].opaque == 1
-    connection._opaque = 2**31 - 2
-    others = [asyncio.create_task(connection.request(Command(1), 5)) for _ in range(3)]
-    await eventually(lambda: len(handler.owed) == 4)
-    assert [command.opaque for command in handler.seen] == [1, 2**31 - 1, 0, 2]
-    handler.pay()
-    await asyncio.gather(first, *others)
-
-
 async def test_what_can_not_be_sent_is_refused_here(listen: Listen, dial: Dial) -> None:
     connection = await dial(await listen())
     with pytest.raises(LocalProtocolError):
         await connection.request(Command(200_050, binary=True), 5)
-    assert connection._waiting == {}
+    assert len(connection.calls) == 0
     assert (await connection.request(Command(1, body=b"x"), 5)).body == b"x"
 
 
