@@ -344,3 +344,12 @@ def test_shown_topic_has_all_fields(world: SimulatedBroker) -> None:
         "order": False,
         "attributes": {},
     }
+
+
+def test_a_trace_topic_is_the_brokers_own_if_it_is_enabled() -> None:
+    for name in ("RMQ_SYS_TRACE_TOPIC", "our-traces"):
+        own = SimulatedBroker(settings=BrokerSettings(trace_topic=True, trace_topic_name=name)).machine.topics
+        found = own.get(name)
+        assert found is not None and (found.read_queue_nums, found.write_queue_nums, found.perm) == (1, 1, 6)
+        assert own.is_system(name)
+        assert SimulatedBroker().machine.topics.get(name) is None, "otherwise the first trace creates it"
