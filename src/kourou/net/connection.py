@@ -192,6 +192,11 @@ class Connection(asyncio.Protocol):
         return self._transport is not None and not self._finished and not self._transport.is_closing()
 
     @property
+    def is_writable(self) -> bool:
+        """Does the peer read what it is sent? If not, what is not an answer should wait."""
+        return not self._writing_paused
+
+    @property
     def is_tls(self) -> bool:
         return self._tls is not None
 

@@ -102,8 +102,10 @@ async def test_sending_waits_for_a_peer_that_does_not_read(listen: Listen, knock
     waiting = sum(not send.done() for send in sends)
     assert waiting > 100  # the others are in the sockets' buffers
     assert server.buffered < MIB
+    assert not server.is_writable
     assert [command.opaque for command in await peer.commands(300)] == list(range(300))
     await asyncio.gather(*sends)
+    assert server.is_writable
 
 
 async def test_who_waits_to_send_hears_of_the_end(listen: Listen, knock: Knock) -> None:

@@ -342,10 +342,9 @@ class Rota:
         self._members.clear()
 
     def next(self, group: str) -> Peer | None:
-        """The next producer that takes questions; else any that is connected."""
+        """The next producer that takes questions; None: there is none now."""
         self._turn += 1
-        candidates = self._candidates(group)
-        return next((peer for peer in candidates if peer.is_writable), candidates[-1] if candidates else None)
+        return next((peer for peer in self._candidates(group) if peer.is_writable), None)
 
     def are_busy(self, group: str) -> bool:
         """Are there producers, and none that takes questions now?"""
