@@ -1,6 +1,6 @@
 """Profiles: clusters by name, so that their addresses and credentials need not be typed.
 
-    kourou profile add prod -n mq1:9876;mq2:9876 --tls --access-key ops
+    kourou profile add prod -n 'mq1:9876;mq2:9876' --tls --access-key ops
     kourou profile use prod
     kourou admin clusterList
 
