@@ -39,9 +39,10 @@ from kourou.net import proxy
 from kourou.net.background import Background
 from kourou.net.calls import Calls, fail_future
 from kourou.net.errors import ConnectionLostError, RequestTimedOutError
+from kourou.net.intake import Intake
 from kourou.net.limits import Budget, Limits
 from kourou.net.memory import give_memory_back
-from kourou.net.tls import HANDSHAKE_BYTE, TlsLayer, TlsMode, TlsSettings
+from kourou.net.tls import TlsLayer, TlsSettings
 from kourou.protocol import frame
 from kourou.protocol.codes import CommandFlag, ResponseCode
 from kourou.protocol.command import Command
@@ -122,7 +123,6 @@ class Connection(asyncio.Protocol):
 
         Nothing else would notice a machine that is gone without a word. The next request opens a new connection.
         """
-        self._trusted_proxies = trusted_proxies
         self._loop = asyncio.get_running_loop()
         self._handler = handler
         self._reader = reader
@@ -131,14 +131,8 @@ class Connection(asyncio.Protocol):
         self._budget = budget
         self._on_end = on_end
         self._transport: asyncio.Transport | None = None
-        self._decoder = frame.Decoder(limits.frame_size)
-
-        # How the stream starts. A server (tls given) looks at the first bytes; a client (no tls) knows.
         self._is_server = tls is not None
-        self._tls_settings = tls
-        self._preamble: bytearray | None = bytearray() if tls is not None else None
-        self._proxied = False  # a PROXY preamble was there
-        self._tls = tls_layer
+        self.intake = Intake(limits.frame_size, tls=tls, tls_layer=tls_layer, trusted_proxies=trusted_proxies)
         self._tls_ready = self._loop.create_future() if tls_layer is not None else None
 
         # Requests from the peer.
@@ -176,12 +170,10 @@ class Connection(asyncio.Protocol):
         # Time.
         self._last_active = self._loop.time()
         self._last_unsent = 0  # unsent bytes at the last look: a change is progress
-        self._frame_started: float | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._linger: asyncio.TimerHandle | None = None
 
         self.held = 0  # what the budget believes of us
-        self.peer = ""  # "ip:port" of the client, as the PROXY preamble says if there is one
         self.reason: str | None = None  # why we ended it
         self.lost: asyncio.Future[None] = self._loop.create_future()
 
@@ -197,8 +189,13 @@ class Connection(asyncio.Protocol):
         return not self._writing_paused
 
     @property
+    def peer(self) -> str:
+        """ "ip:port" of the client, as the PROXY preamble says if there is one."""
+        return self.intake.peer
+
+    @property
     def is_tls(self) -> bool:
-        return self._tls is not None
+        return self.intake.tls is not None
 
     def reply(self, command: Command) -> None:
         """An answer to one of the peer's requests. Dropped if the connection is gone."""
@@ -304,8 +301,8 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if transport is None or not self.is_open:
             return
-        if self._tls is not None:
-            self._write(self._tls.goodbye())
+        if self.intake.tls is not None:
+            self._write(self.intake.tls.goodbye())
         if not self._is_server or self._peer_ended or not self._has_written:
             transport.close()
         elif not transport.is_closing():
@@ -367,23 +364,24 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=self._limits.pause_writing)
-        self.peer = self.calls.peer = _address(transport.get_extra_info("peername"))
+        self.intake.peer = self.calls.peer = _address(transport.get_extra_info("peername"))
         self._budget.members.add(self)
         self._look_later()
-        if self._tls is not None:
-            self._write(self._tls.start())
+        if self.intake.tls is not None:
+            self._write(self.intake.tls.start())
         self._close_if_done()  # drained before it began
 
     def data_received(self, data: bytes) -> None:
         if self._finished:
             return
         self._last_active = self._heard = self._loop.time()
-        if self._tls is not None or self._preamble is not None:
+        if not self.intake.is_plain:
             try:
-                data = self._unwrap(data)
+                data, answer = self.intake.unwrap(data)
             except (FrameError, ssl.SSLError, OSError, ValueError) as error:
                 self._fail(error)
                 return
+            self._unwrapped(answer)
         if self._rest:
             self._rest += data
             self._account()
@@ -400,25 +398,30 @@ class Connection(asyncio.Protocol):
     def _read(self, data: bytes) -> None:
         """What came, out of all wrappings."""
         if self._reader is None or self._inbox or self._draining or self._must_wait():
-            commands = self._decoder.feed(data)
+            commands = self.intake.decoder.feed(data)
             if commands:
                 self._take(commands)
             whole = bool(commands)
         else:
             whole = self._let_read(self._reader, data)
-        if self._decoder.error is not None:
-            self._end_of_sense(self._decoder.error)
-        elif self._tls is not None and self._tls.closed:
-            self._end_of_peer()
-        if self._decoder.buffered or self._tls is not None or self._preamble is not None:
-            self._note_progress(whole=whole)
-        else:
-            self._frame_started = None
+        intake = self.intake
+        decoder = intake.decoder
+        if decoder.buffered or intake.started is not None or not intake.is_plain or decoder.error is not None:
+            self._note(intake, whole)
         self._account()
+
+    def _note(self, intake: Intake, whole: bool) -> None:
+        """After a read that did not end with a frame, or that is the end."""
+        intake.note(self._last_active, whole=whole)
+        if intake.decoder.error is not None:
+            self._end_of_sense(intake.decoder.error)
+        elif intake.is_closed:
+            self._end_of_peer()
 
     def _let_read(self, reader: Reader, data: bytes) -> bool:
         """The reader serves what came; all answers leave in one write. Was anything whole?"""
-        data = self._decoder.join(data)
+        decoder = self.intake.decoder
+        data = decoder.join(data)
         if not data:
             return False
         self._handing_over = True
@@ -440,14 +443,14 @@ class Connection(asyncio.Protocol):
             self._rest_later()
             self._update_reading()
             return True
-        return self._decoder.buffered < len(data)
+        return decoder.buffered < len(data)
 
     def decode(self, data: bytes) -> list[Command]:
         """The requests in what the reader does not serve from the bytes, if it may serve them now.
 
         Answers go to whoever awaits them, and half a frame is kept. More requests than a batch has wait in the inbox.
         """
-        requests = self._requests_in(self._decoder.decode(data))
+        requests = self._requests_in(self.intake.decoder.decode(data))
         if len(requests) > self._batch:
             self._put_in_inbox(requests)
             return []
@@ -483,55 +486,12 @@ class Connection(asyncio.Protocol):
         if self._ended:
             self._close_if_done()
 
-    def _note_progress(self, *, whole: bool) -> None:
-        """Since when something of the peer's is begun and not ended: a frame, a preamble, a handshake."""
-        begun = self._decoder.buffered or self._preamble or (self._tls is not None and not self._tls.ready)
-        if whole or not begun:
-            self._frame_started = None
-        if begun and self._frame_started is None:
-            self._frame_started = self._last_active
-
-    def _unwrap(self, data: bytes) -> bytes:
-        """Plain RocketMQ bytes of what came: behind the preamble, out of TLS."""
-        if self._preamble is not None:
-            self._preamble += data
-            known = self._recognise(bytes(self._preamble))
-            if known is None:
-                return b""
-            data = known
-        if self._tls is None:
-            return data
-        plain, answer = self._tls.receive(data)
+    def _unwrapped(self, answer: bytes) -> None:
+        """After bytes of a stream that is not plain: what TLS wants to send, and who waits for its handshake."""
         self._write(answer)
-        if self._tls.ready and self._tls_ready is not None and not self._tls_ready.done():
+        tls = self.intake.tls
+        if tls is not None and tls.ready and self._tls_ready is not None and not self._tls_ready.done():
             self._tls_ready.set_result(None)
-        return plain
-
-    def _recognise(self, data: bytes) -> bytes | None:
-        """Tell PROXY, TLS and plain text apart by the first byte: what is behind the preamble, None if all is in it."""
-        assert self._tls_settings is not None
-        if data[0] in proxy.FIRST_BYTES and not self._proxied:
-            if not proxy.is_trusted(self.peer, self._trusted_proxies):
-                raise FrameError("a PROXY preamble from an address that is not trusted (proxyProtocolTrusted)")
-            parsed = proxy.parse(data)
-            if parsed is None:
-                return None
-            address, size = parsed
-            self.peer = address or self.peer
-            self._proxied = True  # a second preamble would be the client's own, to look like somebody else
-            data = data[size:]
-            self._preamble = bytearray(data)
-            if not data:
-                return None
-        mode = self._tls_settings.mode
-        if data[0] == HANDSHAKE_BYTE:
-            if mode is TlsMode.DISABLED:
-                raise FrameError("the peer speaks TLS, which is disabled here (tls.server.mode)")
-            self._tls = TlsLayer(self._tls_settings.server_context, server_side=True)
-        elif mode is TlsMode.ENFORCING:
-            raise FrameError("the peer speaks plain text, and TLS is demanded here (tls.server.mode)")
-        self._preamble = None
-        return data
 
     def _take(self, commands: list[Command]) -> None:
         """Answers to whoever awaits them; requests to the handler, or into the inbox while that has to wait."""
@@ -627,8 +587,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._release()
         self._transport = None
-        if self._decoder.buffered >= GIVE_BACK_FROM:
-            self._decoder = frame.Decoder(self._limits.frame_size)
+        if self.intake.forget() >= GIVE_BACK_FROM:
             self._loop.call_soon(give_memory_back)
         self._rest = b""
         self._inbox.clear()
@@ -680,11 +639,12 @@ class Connection(asyncio.Protocol):
         data = out[0] if len(out) == 1 else b"".join(out)
         out.clear()
         self._out_size = 0
-        if self._tls is None:
+        tls = self.intake.tls
+        if tls is None:
             self._write(data)
         elif self.is_open:
             try:
-                self._write(self._tls.send(data))
+                self._write(tls.send(data))
             except ssl.SSLError as error:
                 self.abort(f"TLS: {error}")
 
@@ -732,7 +692,7 @@ class Connection(asyncio.Protocol):
         """Bytes that we hold for this peer."""
         if self._transport is None:
             return 0
-        taken = self._decoder.buffered + len(self._rest) + self._inbox_size
+        taken = self.intake.decoder.buffered + len(self._rest) + self._inbox_size
         return taken + self._out_size + self._transport.get_write_buffer_size()
 
     def _account(self) -> None:
@@ -758,8 +718,8 @@ class Connection(asyncio.Protocol):
         """The stream can't go on. A TLS peer is told why before the end."""
         if self._tls_ready is not None:
             fail_future(self._tls_ready, error)
-        if self._tls is not None:
-            self._write(self._tls.alert())
+        if self.intake.tls is not None:
+            self._write(self.intake.tls.alert())
         self._end_of_sense(error)
 
     def _end_of_sense(self, error: Exception) -> None:
@@ -786,7 +746,7 @@ class Connection(asyncio.Protocol):
             self._last_unsent, self._last_active = unsent, now
         if now - self._last_active >= limits.idle:
             self.abort(f"idle for {limits.idle:g} s")
-        elif self._frame_started is not None and now - self._frame_started >= limits.frame_time:
+        elif self.intake.unfinished_for(now) >= limits.frame_time:
             self.abort(f"a frame was not whole after {limits.frame_time:g} s")
         else:
             self._look_later()

@@ -340,19 +340,19 @@ async def test_every_whole_frame_starts_the_time_anew(listen: Listen, knock: Kno
     server = await only_connection(listener)
     data = frame.encode(Command(1))
     await peer.send(data[:10])
-    await eventually(lambda: server._frame_started)
+    await eventually(lambda: server.intake.started)
     for _ in range(5):
-        server._frame_started = 1.0
+        server.intake.started = 1.0
         await peer.send(data[10:] + data[:10])
         await peer.command()
-        assert server._frame_started > 1.0
-    began = server._frame_started
+        assert server.intake.started > 1.0
+    began = server.intake.started
     await peer.send(data[10:11])
     await turns()
-    assert server._frame_started == began  # a piece is no whole
+    assert server.intake.started == began  # a piece is no whole
     await peer.send(data[11:])
     await peer.command()
-    assert server._frame_started is None
+    assert server.intake.started is None
 
 
 # ── How many ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -114,9 +114,10 @@ async def test_the_address_behind_a_balancer(name: str, listen: Listen, knock: K
 
 def _taken(server: Connection, preamble_size: int) -> int:
     """How many bytes of the stream the server has looked at."""
-    if server._preamble is None:
-        return preamble_size + server._decoder.buffered
-    return len(server._preamble) + (preamble_size if server._proxied else 0)
+    intake = server.intake
+    if intake.is_plain:
+        return preamble_size + intake.decoder.buffered
+    return len(intake._preamble) + (preamble_size if intake._is_proxied else 0)
 
 
 @pytest.mark.parametrize("name", ["v1 TCP4", "v2 TCP4"])

@@ -96,14 +96,14 @@ async def test_reads_that_end_amid_a_frame_are_progress(lane: tuple[Lane, Listen
     data = frame.encode(Command(FAST, 1))
     half = len(data) // 2
     await peer.send(data[:half])
-    await eventually(lambda: connection._frame_started is not None)
-    begun = connection._frame_started
+    await eventually(lambda: connection.intake.started is not None)
+    begun = connection.intake.started
     assert begun is not None
-    connection._frame_started = begun - 1  # a loop's clock may count milliseconds, and all this takes less
+    connection.intake.started = begun - 1  # a loop's clock may count milliseconds, and all this takes less
     await peer.send(data[half:] + data[:half])
     await peer.commands(1)
-    assert connection._frame_started is not None
-    assert connection._frame_started >= begun
+    assert connection.intake.started is not None
+    assert connection.intake.started >= begun
 
 
 async def test_answers_that_are_owed_are_sent_before_the_end(lane: tuple[Lane, Listener], knock: Knock) -> None:

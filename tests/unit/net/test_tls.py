@@ -113,7 +113,7 @@ async def test_enforcing_refuses_plain_text(listen: Listen, dial: Dial, knock: K
     await peer.send(Command(1))
     assert await peer.ended()
     await eventually(lambda: handler.gone)
-    assert "TLS is demanded" in (handler.gone[0].reason or "")
+    assert "TLS is required" in (handler.gone[0].reason or "")
     assert len(handler.seen) == 1
 
 
@@ -390,14 +390,14 @@ async def test_a_peer_that_dribbles_records(listen: Listen, knock: Knock) -> Non
         await peer.raw.send(record[:7])
         await eventually(lambda: server._last_active)
         await peer.raw.send(record[7:])
-        await eventually(lambda: server._decoder.buffered == count)  # noqa: B023
+        await eventually(lambda: server.intake.decoder.buffered == count)  # noqa: B023
         if count == 1:
-            assert server._frame_started is not None
-            server._frame_started = 1.0
-        assert server._frame_started == 1.0
+            assert server.intake.started is not None
+            server.intake.started = 1.0
+        assert server.intake.started == 1.0
     await peer.raw.send(peer.layer.send(data[-1:]))
     assert (await peer.command()).opaque == 7
-    assert server._frame_started is None
+    assert server.intake.started is None
 
 
 # ── Endings ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -433,7 +433,7 @@ async def test_the_peers_goodbye_before_its_answers(listen: Listen, knock: Knock
         await peer.raw.send(bytes(64 * KIB))  # after a goodbye nothing counts, and nothing is kept
     server = handler.connections[0]
     await turns()
-    assert server._tls is not None and server._tls._incoming.pending == 0
+    assert server.intake.tls is not None and server.intake.tls._incoming.pending == 0
     handler.pay()
     assert [answer.opaque for answer in await peer.rest()] == [1, 2]
     await eventually(lambda: handler.gone)
