@@ -1,15 +1,20 @@
-"""The compiled modules, nothing else.
+"""The compiled modules, and how they are compiled.
 
-A `.py` here is plain Python with a `.pxd` of C types beside it and runs uncompiled as well. A `.pyx` is a scanner
-over raw memory whose plain twin is another module: it is only ever an addition.
+A `.py` here is plain Python with a `.pxd` of C types beside it and runs uncompiled as well. A `.pyx` works on raw
+memory and is an addition: another module does the same in plain Python.
 """
 
 HOT_MODULES: dict[str, str] = {
     "kourou.broker._lane": "src/kourou/broker/_lane.pyx",
+    "kourou.broker._lane_answers": "src/kourou/broker/_lane_answers.pyx",
+    "kourou.broker._lane_pulls": "src/kourou/broker/_lane_pulls.pyx",
+    "kourou.broker._lane_scan": "src/kourou/broker/_lane_scan.pyx",
+    "kourou.broker._lane_sends": "src/kourou/broker/_lane_sends.pyx",
     "kourou.protocol._wire": "src/kourou/protocol/_wire.pyx",
     "kourou.protocol.record": "src/kourou/protocol/record.py",
     "kourou.spark._parcels": "src/kourou/spark/_parcels.pyx",
     "kourou.spark._rows": "src/kourou/spark/_rows.pyx",
+    "kourou.store.lane_port": "src/kourou/store/lane_port.pyx",
     "kourou.store.appending": "src/kourou/store/appending.py",
     "kourou.store.commit_log": "src/kourou/store/commit_log.py",
     "kourou.store.consume_queue": "src/kourou/store/consume_queue.py",
@@ -20,6 +25,11 @@ HOT_MODULES: dict[str, str] = {
     "kourou.store.verify_index": "src/kourou/store/verify_index.py",
     "kourou.store.verify_log": "src/kourou/store/verify_log.py",
 }
+
+SHARED_MODULE = "kourou._cython"
+"""Code of Cython that would otherwise be compiled into every module: memory views and function types."""
+
+COMPILER_OPTIONS = ["-O2", "-g0"]
 
 DIRECTIVES: dict[str, object] = {
     "language_level": 3,

@@ -1,4 +1,4 @@
-"""Compiles the hot modules when a C compiler is there; the package works without it.
+"""Compiles the hot modules if there is a C compiler; the package works without it.
 
 KOUROU_REQUIRE_COMPILED=1  a module that does not compile fails the build
 KOUROU_SKIP_COMPILED=1     nothing is compiled, and compiled modules left in the tree are removed
@@ -14,28 +14,31 @@ from setuptools.extension import Extension
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
-from build_hot import DIRECTIVES, HOT_MODULES  # noqa: E402
+from build_hot import COMPILER_OPTIONS, DIRECTIVES, HOT_MODULES, SHARED_MODULE  # noqa: E402
 
 REQUIRE = os.environ.get("KOUROU_REQUIRE_COMPILED") == "1"
 SKIP = os.environ.get("KOUROU_SKIP_COMPILED") == "1"
 if REQUIRE and SKIP:
     raise SystemExit("KOUROU_REQUIRE_COMPILED and KOUROU_SKIP_COMPILED exclude each other: unset one of them")
 
+CPUS = os.cpu_count() or 1
+
 
 def forget_compiled() -> None:
-    """Compiled modules of an earlier build go: they would win over their sources."""
+    """Remove compiled modules of an earlier build: Python would prefer them to their sources."""
     for left in (HERE / "src").rglob("*.so"):
         left.unlink()
 
 
 class OptionalBuild(build_ext):
-    """Compiles all modules or none, for they use each other's C types; none is an error only where all are demanded."""
+    """Compiles all modules or none, because they use each other's C types. None is an error if all are required."""
 
     def finalize_options(self) -> None:
         super().finalize_options()
-        self.parallel = self.parallel or os.cpu_count()
+        self.parallel = self.parallel or CPUS
 
     def build_extensions(self) -> None:
+        self.extensions.sort(key=_c_size, reverse=True)  # the longest first, or the last one is compiled alone
         try:
             super().build_extensions()
         except Exception as error:
@@ -48,6 +51,10 @@ class OptionalBuild(build_ext):
             self.extensions = []
 
 
+def _c_size(extension: Extension) -> int:
+    return sum(os.path.getsize(source) for source in extension.sources)
+
+
 def extensions() -> list[Extension]:
     if SKIP:
         forget_compiled()
@@ -55,8 +62,18 @@ def extensions() -> list[Extension]:
     try:
         from Cython.Build import cythonize
 
-        sources = [Extension(name, [path], extra_compile_args=["-O2", "-g0"]) for name, path in HOT_MODULES.items()]
-        return list(cythonize(sources, compiler_directives=DIRECTIVES, build_dir="build/cython", quiet=True))
+        modules = {SHARED_MODULE: SHARED_MODULE.replace(".", "/") + ".c", **HOT_MODULES}
+        sources = [Extension(name, [path], extra_compile_args=COMPILER_OPTIONS) for name, path in modules.items()]
+        return list(
+            cythonize(
+                sources,
+                compiler_directives=DIRECTIVES,
+                build_dir="build/cython",
+                nthreads=CPUS,
+                shared_utility_qualified_name=SHARED_MODULE,
+                quiet=True,
+            )
+        )
     except Exception as error:
         if REQUIRE:
             raise
