@@ -14,11 +14,6 @@ import pytest
 from tests.architecture.sources import PACKAGE, Source, sources
 
 ALLOWED = {
-    ("broker/_lane.pyx", "_buffer"),
-    ("broker/_lane.pyx", "_failed"),
-    ("broker/_lane.pyx", "_open"),
-    ("broker/_lane.pyx", "_start"),
-    ("broker/_lane.pyx", "_view"),
     ("spark/_rows.pyx", "_int32"),
     ("spark/_rows.pyx", "_view"),
 }

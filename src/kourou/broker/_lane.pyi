@@ -15,7 +15,7 @@ class FastLane:
         settings: BrokerSettings,
         store: Store,
         send: Send,
-        puts: MessageWriter,
+        writer: MessageWriter,
         topics: Topics,
         groups: Groups,
         clients: Clients,

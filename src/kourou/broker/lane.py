@@ -3,16 +3,17 @@
     Broker.read ─▶ Lane.serve ─▶ answers                          usual requests at the head of the read
                         └▶ what is left ─▶ frames ─▶ Broker.step     the first unusual one, and all after it
 
-The general path (`Broker.step`) serves everything and is the truth; the lane is compiled (`_lane.pyx`), and without it
-everything works as well. It takes
+The general path (`Broker.step`) serves everything and decides what is right. The lane is compiled (`_lane.pyx`, which
+names its parts), and the broker works without it. The lane serves
 
 - SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE with a JSON header to a queue that is open, of a topic that exists and is
   writable, with properties that the broker only stores: no delay, no transaction, no retry, and with a unique key;
-- PULL_MESSAGE with a JSON header, by tags, of a group that may, at an offset where messages are.
+- PULL_MESSAGE with a JSON header, by tags, of a group that may read the topic, at an offset where messages are.
 
-Whatever it can't answer with success it leaves alone: refusals, long polls, new topics, new segments of the log. Then
-nothing has changed, and the request is served as if there were no lane. A new rule for sends or pulls belongs into
-both; tests/property/test_lane.py feeds both the same bytes and compares answers, files and counters.
+It leaves every request that it can't answer with success: refusals, long polls, new topics, new segments of the log.
+Such a request has changed nothing, and the general path serves it as if there were no lane. A new rule for sends or
+pulls must be written in both; tests/property/test_lane.py feeds both the same bytes and compares answers, files and
+counters.
 
 `serve` appends and counts. When all reads are served, `Broker.read` dispatches what was appended and retries the long
 polls on those queues, as the end of a step does.
@@ -65,7 +66,7 @@ def make_lane(
     settings: BrokerSettings,
     store: Store,
     send: Send,
-    puts: MessageWriter,
+    writer: MessageWriter,
     topics: Topics,
     groups: Groups,
     clients: Clients,
@@ -79,7 +80,7 @@ def make_lane(
         settings,
         store,
         send,
-        puts,
+        writer,
         topics,
         groups,
         clients,

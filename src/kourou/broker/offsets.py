@@ -133,6 +133,11 @@ class Offsets:
         self._consumed_names.add(name)
         return queues
 
+    @property
+    def has_resets(self) -> bool:
+        """Are there offsets that an operator has reset and a group was not told of?"""
+        return bool(self._reset)
+
     def is_reset(self, group: str, topic: str, queue_id: int) -> bool:
         return bool(self._reset) and queue_id in self._reset.get(f"{topic}@{group}", ())
 

@@ -1,8 +1,8 @@
-"""The compiled lane of the codec: usual JSON headers, straight from memory to values and back.
+"""The compiled form of the codec: usual JSON headers, from memory to values and back.
 
-It takes only what it understands completely: compact JSON, known top-level keys, text in all header fields, numbers
-within 32 bits, valid UTF-8. Everything else goes to `command.py`, whose answer stands, errors included. So the two can
-only differ where this scanner accepts something, and tests/property/test_wire.py looks there.
+It accepts compact JSON with known top-level keys, text in all header fields, numbers of 32 bits and valid UTF-8
+(scan.pxd). Everything else goes to `command.py`, which decides, errors included. So the two can only differ where this
+module accepts something, and tests/property/test_wire.py compares them there.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -14,14 +14,20 @@ from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_
 from libc.string cimport memcmp, memcpy
 
 from kourou.protocol.scan cimport (
-    int32_at as _int32,
+    DONE,
+    UNUSUAL,
+    Field,
+    Header,
+    Text,
+    begin_header,
+    int32_at,
     kourou_special,
-    number as _number,
-    put as _put,
-    put_int32 as _put_int32,
-    put_number as _put_number,
-    string_end as _string_end,
-    unescape as _unescape,
+    next_field,
+    next_key,
+    put,
+    put_int32,
+    put_number,
+    unescape,
 )
 
 from kourou.protocol import command as _command
@@ -60,13 +66,13 @@ cdef object _new_command = Command
 
 
 # ── The fields of a command, by their place in memory ───────────────────────────────────────────────────────────────
-# A struct's fields are slots that its member descriptors know the places of. Reading them there costs a tenth of looking
-# up the attribute, and there are nine of them.
+# A struct's fields are slots, and its member descriptors know their places. Reading a slot costs a tenth of looking up
+# the attribute, and there are nine of them.
 
 cdef Py_ssize_t _place(str field) except -1:
     descriptor = Command.__dict__[field]
     if type(descriptor).__name__ != "member_descriptor":
-        raise ImportError(f"the field {field} of a command is no slot")
+        raise ImportError(f"the field {field} of a command is not a slot")
     return (<PyMemberDescrObject*><PyObject*>descriptor).d_member.offset
 
 
@@ -94,7 +100,7 @@ cdef inline const char* _utf8(object text, Py_ssize_t* size) except NULL:
 cdef object _OTHER = "OTHER"
 cdef Py_ssize_t FIELDS_MAX = _command.FIELDS_MAX
 
-# Fixed work space, safe because the interpreter lock is held throughout; what does not fit goes the plain way.
+# Fixed work space: the interpreter lock protects it. What does not fit is left to the plain path.
 cdef enum:
     UNESCAPED_MAX = 65536
     FIELD_SLOTS = 512
@@ -109,21 +115,21 @@ cdef uint8_t _scratch[UNESCAPED_MAX]
 
 
 # ── Header field names and values seen before ───────────────────────────────────────────────────────────────────────
-# A direct-mapped table of names, each with the last value it came with: topic, group and broker repeat from request to
-# request, so most fields cost no allocation, no decoding and no hashing. Its size is fixed; a stranger takes the place.
+# A direct-mapped table of names, each with its last value: topic, group and broker repeat from request to request, so
+# most fields cost no allocation, no decoding and no hashing. The table has a fixed size: new names replace others.
 
 cdef struct Seen:
     PyObject* text
     Py_ssize_t size
     uint8_t utf8[SEEN_MAX]
 
-cdef struct Field:
+cdef struct Slot:
     Seen name
     Seen value
     PyObject* shape  # of a header whose first field this is, see `_fields_like`
     int misses
 
-cdef Field _fields_seen[FIELD_SLOTS]
+cdef Slot _slots[FIELD_SLOTS]
 cdef Seen _language_seen
 
 
@@ -145,22 +151,23 @@ cdef inline object _seen(Seen* seen, const uint8_t* at, Py_ssize_t size):
     return text
 
 
-cdef inline Field* _field(const uint8_t* name, Py_ssize_t size) noexcept nogil:
+cdef inline Slot* _slot(const Text* name) noexcept nogil:
+    cdef Py_ssize_t size = name.size
     if size == 0:
-        return &_fields_seen[0]
-    return &_fields_seen[
-        (<unsigned int>size * 37 + name[0] * 131 + name[size - 1] * 17 + name[size >> 1]) & (FIELD_SLOTS - 1)
+        return &_slots[0]
+    return &_slots[
+        (<unsigned int>size * 37 + name.at[0] * 131 + name.at[size - 1] * 17 + name.at[size >> 1]) & (FIELD_SLOTS - 1)
     ]
 
 
 # ── JSON text ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 cdef object _unescaped(const uint8_t* p, const uint8_t* end):
-    """The text between p and end; None for what the plain path must judge. Raises UnicodeDecodeError."""
+    """The text between p and end; None if the plain path must decode it. Raises UnicodeDecodeError."""
     cdef Py_ssize_t n
     if end - p > UNESCAPED_MAX:
         return None
-    n = _unescape(p, end, _scratch)
+    n = unescape(p, end, _scratch)
     if n < 0:
         return None
     return PyUnicode_DecodeUTF8(<const char*>_scratch, n, NULL)
@@ -168,69 +175,45 @@ cdef object _unescaped(const uint8_t* p, const uint8_t* end):
 
 # ── Decoding ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-cdef inline const uint8_t* _name_end(const uint8_t* name, const uint8_t* end) noexcept nogil:
-    """The closing quote of a field's name; NULL for what the plain path must judge."""
-    cdef bint escaped = False
-    cdef const uint8_t* stop
-    if end - name > 1 and name[1] == c'"' and name[0] >= 0x20 and name[0] != c'"' and name[0] != c'\\':
-        return name + 1
-    stop = _string_end(name, end, &escaped)
-    if escaped:
-        return NULL
-    return stop
-
-
-cdef inline bint _is_text(PyObject* text, const uint8_t* at, Py_ssize_t size):
-    """Is it these bytes, and ASCII? Where it is not said to be, it may be all the same."""
+cdef inline bint _is_text(PyObject* text, const Text* other):
+    """Is the str ASCII, and has it these bytes? False also if that is not known."""
     if not PyUnicode_CheckExact(<object>text) or not PyUnicode_IS_COMPACT_ASCII(<object>text):
         return False
-    return PyUnicode_GET_LENGTH(<object>text) == size and (
-        memcmp(PyUnicode_1BYTE_DATA(<object>text), at, size) == 0
-        if size != 1
-        else PyUnicode_1BYTE_DATA(<object>text)[0] == at[0]
+    return PyUnicode_GET_LENGTH(<object>text) == other.size and (
+        memcmp(PyUnicode_1BYTE_DATA(<object>text), other.at, other.size) == 0
+        if other.size != 1
+        else PyUnicode_1BYTE_DATA(<object>text)[0] == other.at[0]
     )
 
 
-cdef inline object _value(const uint8_t* name, Py_ssize_t name_size, const uint8_t* p, const uint8_t* stop, bint escaped):
-    return _unescaped(p, stop) if escaped else _seen(&_field(name, name_size).value, p, stop - p)
+cdef inline object _value(Slot* slot, Field* field):
+    """The value of a field; None if the plain path must decode it. Raises UnicodeDecodeError."""
+    if field.escaped:
+        return _unescaped(field.value.at, field.value.at + field.value.size)
+    return _seen(&slot.value, field.value.at, field.value.size)
 
 
 cdef dict _fields_like(dict shape, const uint8_t** at, const uint8_t* end):
-    """Header fields with the names of `shape`, in its order: a copy of it with other values where they are others.
+    """Header fields with the names of `shape`, in its order: a copy of `shape` in which changed values are replaced.
 
-    Requests of a kind have the same fields, and most of them the same values, again and again: to copy a dict costs a
-    third of making it. None: they are others, or the plain path must judge.
+    Requests of a kind have the same fields, and most of them the same values. Copying a dict costs a third of filling a
+    new one. None: the names are others, or the plain path must decode the header.
     """
     cdef const uint8_t* p = at[0]
-    cdef const uint8_t* name
-    cdef const uint8_t* stop
+    cdef Field field
     cdef Py_ssize_t pos = 0
     cdef PyObject* known_name
     cdef PyObject* known_value
-    cdef bint escaped = False
     cdef dict ext = PyDict_Copy(shape)
     while PyDict_Next(shape, &pos, &known_name, &known_value):
-        if end - p < 2 or p[0] != c'"':
+        p = next_field(p, end, &field)
+        if p == NULL or not _is_text(known_name, &field.name):
             return None
-        name = p + 1
-        stop = _name_end(name, end)
-        if stop == NULL or not _is_text(known_name, name, stop - name):
-            return None
-        p = stop + 1
-        if end - p < 2 or p[0] != c':' or p[1] != c'"':
-            return None
-        p += 2
-        stop = _string_end(p, end, &escaped)
-        if stop == NULL:
-            return None
-        if escaped or not _is_text(known_value, p, stop - p):
-            value = _value(name, PyUnicode_GET_LENGTH(<object>known_name), p, stop, escaped)
+        if field.escaped or not _is_text(known_value, &field.value):
+            value = _value(_slot(&field.name), &field)
             if value is None:
                 return None
             PyDict_SetItem(ext, <object>known_name, value)
-        p = stop + 1
-        if p >= end or (p[0] != c',' and p[0] != c'}'):
-            return None
         p += 1
         if (p - 1)[0] == c'}':
             break
@@ -240,8 +223,8 @@ cdef dict _fields_like(dict shape, const uint8_t** at, const uint8_t* end):
     return ext
 
 
-cdef void _remember_shape(Field* first, dict ext):
-    """What the next header that begins with this field is likely to look like; long values are left out."""
+cdef void _remember_shape(Slot* first, dict ext):
+    """Keep the fields as the likely shape of the next header that begins with this field. Long values are left out."""
     cdef dict shape
     if first.shape != NULL and first.misses < MISSES_MAX:
         first.misses += 1
@@ -256,14 +239,11 @@ cdef void _remember_shape(Field* first, dict ext):
 
 
 cdef dict _fields(const uint8_t** at, const uint8_t* end):
-    """The object of header fields that starts there, and past it. None: the plain path must judge."""
+    """The header fields whose object begins at `at`, which is moved past it. None: the plain path must decode them."""
     cdef const uint8_t* p = at[0]
-    cdef const uint8_t* stop
-    cdef const uint8_t* name_end
-    cdef const uint8_t* name
-    cdef Field* field
-    cdef Field* first = NULL
-    cdef bint escaped = False
+    cdef Field field
+    cdef Slot* slot
+    cdef Slot* first = NULL
     cdef dict ext
     if p >= end or p[0] != c'{':
         return None
@@ -271,122 +251,58 @@ cdef dict _fields(const uint8_t** at, const uint8_t* end):
     if p < end and p[0] == c'}':
         at[0] = p + 1
         return {}
-    if p < end and p[0] == c'"':
-        name_end = _name_end(p + 1, end)
-        if name_end == NULL:
-            return None
-        first = _field(p + 1, name_end - p - 1)
-        if first.shape != NULL:
-            at[0] = p
-            ext = _fields_like(<dict>first.shape, at, end)
-            if ext is not None:
-                first.misses = 0
-                return ext
+    if next_field(p, end, &field) == NULL:
+        return None
+    first = _slot(&field.name)
+    if first.shape != NULL:
+        at[0] = p
+        ext = _fields_like(<dict>first.shape, at, end)
+        if ext is not None:
+            first.misses = 0
+            return ext
     ext = KOUROU_NEW_DICT()
     while True:
-        if p >= end or p[0] != c'"':
+        p = next_field(p, end, &field)
+        if p == NULL:
             return None
-        name = p + 1
-        name_end = _name_end(name, end)
-        if name_end == NULL:
-            return None
-        p = name_end + 1
-        if end - p < 2 or p[0] != c':' or p[1] != c'"':
-            return None
-        p += 2
-        stop = _string_end(p, end, &escaped)
-        if stop == NULL:
-            return None
-        field = _field(name, name_end - name)
-        value = _unescaped(p, stop) if escaped else _seen(&field.value, p, stop - p)
+        slot = _slot(&field.name)
+        value = _value(slot, &field)
         if value is None:
             return None
-        PyDict_SetItem(ext, _seen(&field.name, name, name_end - name), value)
-        p = stop + 1
-        if p >= end:
-            return None
+        PyDict_SetItem(ext, _seen(&slot.name, field.name.at, field.name.size), value)
         if p[0] == c'}':
             at[0] = p + 1
-            if first != NULL:
-                _remember_shape(first, ext)
+            _remember_shape(first, ext)
             return ext
-        if p[0] != c',' or PyDict_Size(ext) >= FIELDS_MAX:
+        if PyDict_Size(ext) >= FIELDS_MAX:
             return None
         p += 1
 
 
 cdef object _header(const uint8_t* p, const uint8_t* end, const uint8_t* frame_end):
-    """The command of a usual JSON header; None for the plain path."""
-    cdef int32_t code = 0, opaque = 0, flag = 0, version = 0
-    cdef const uint8_t* key
-    cdef const uint8_t* key_end
-    cdef const uint8_t* stop
-    cdef const uint8_t* body = end
-    cdef Py_ssize_t size
-    cdef bint escaped = False
+    """The command of a usual JSON header; None if the plain path must decode it. Raises UnicodeDecodeError."""
+    cdef Header header
     cdef object language = _OTHER, remark = None, ext = None
-    if end - p < 2 or p[0] != c'{':
-        return None
-    p += 1
-    if p[0] == c'}':
-        p += 1
-    else:
-        while True:
-            if p >= end or p[0] != c'"':
-                return None
-            key = p + 1
-            key_end = _string_end(key, end, &escaped)
-            if key_end == NULL or escaped:
-                return None
-            p = key_end + 1
-            if end - p < 2 or p[0] != c':':
-                return None
-            p += 1
-            size = key_end - key
-            if size == 4 and memcmp(key, b"code", 4) == 0:
-                p = _number(p, end, &code)
-            elif size == 6 and memcmp(key, b"opaque", 6) == 0:
-                p = _number(p, end, &opaque)
-            elif size == 4 and memcmp(key, b"flag", 4) == 0:
-                p = _number(p, end, &flag)
-            elif size == 7 and memcmp(key, b"version", 7) == 0:
-                p = _number(p, end, &version)
-            elif size == 9 and memcmp(key, b"extFields", 9) == 0:
-                ext = _fields(&p, end)
-                if ext is None:
-                    return None
-            elif p[0] != c'"':
-                return None
-            else:
-                stop = _string_end(p + 1, end, &escaped)
-                if stop == NULL:
-                    return None
-                if size == 8 and memcmp(key, b"language", 8) == 0:
-                    if escaped or stop == p + 1:
-                        return None
-                    language = _seen(&_language_seen, p + 1, stop - p - 1)
-                elif size == 6 and memcmp(key, b"remark", 6) == 0:
-                    remark = _unescaped(p + 1, stop)
-                    if remark is None:
-                        return None
-                elif size != 23 or memcmp(key, b"serializeTypeCurrentRPC", 23) != 0:
-                    return None
-                elif stop - p != 5 or memcmp(p, b'"JSON"', 6) != 0:
-                    return None
-                p = stop + 1
-            if p == NULL or p >= end:
-                return None
-            if p[0] == c'}':
-                p += 1
-                break
-            if p[0] != c',':
-                return None
-            p += 1
-    if p != end:
-        return None
+    cdef int met
+    begin_header(&header)
+    while True:
+        met = next_key(&p, end, &header)
+        if met == DONE:
+            break
+        if met == UNUSUAL:
+            return None
+        ext = _fields(&p, end)
+        if ext is None:
+            return None
+    if header.language.at != NULL:
+        language = _seen(&_language_seen, header.language.at, header.language.size)
+    if header.remark.at != NULL:
+        remark = _unescaped(header.remark.at, header.remark.at + header.remark.size)
+        if remark is None:
+            return None
     return _new_command(
-        code, opaque, flag, version, language, remark, ext,
-        PyBytes_FromStringAndSize(<const char*>body, frame_end - body), False,
+        header.code, header.opaque, header.flag, header.version, language, remark, ext,
+        PyBytes_FromStringAndSize(<const char*>end, frame_end - end), False,
     )
 
 
@@ -399,13 +315,13 @@ def split(bytes data not None, Py_ssize_t limit):
     cdef list commands = []
     cdef object command
     while end - at >= 4:
-        size = <int32_t>_int32(base + at)
+        size = <int32_t>int32_at(base + at)
         if size < 4 or size > limit:
             return commands, at, 0, _size_error(size, limit)
         stop = at + 4 + size
         if stop > end:
             return commands, at, stop - at, None
-        word = _int32(base + at + 4)
+        word = int32_at(base + at + 4)
         command = None
         if word <= HEADER_SIZE_MAX and word <= <uint32_t>(size - 4):  # a word above has another form, or is too large
             try:
@@ -486,7 +402,7 @@ def encode(command):
 
 
 cdef bytes _encode_usual(command):
-    cdef uint8_t* out = _put(_frame + 8, b'{"code":', 8)
+    cdef uint8_t* out = put(_frame + 8, b'{"code":', 8)
     cdef const char* text
     cdef Py_ssize_t size, name_size, header_size, pos = 0
     cdef PyObject* name
@@ -495,11 +411,11 @@ cdef bytes _encode_usual(command):
     cdef bytes body = _get(command, _BODY)
     cdef bytes frame
     cdef object remark = _get(command, _REMARK)
-    out = _put_number(out, _get(command, _CODE))
+    out = put_number(out, _get(command, _CODE))
     if ext is not None and PyDict_Size(ext) > 0:
         if PyDict_Size(ext) > FIELDS_MAX:
             return _encode(command)
-        out = _put(out, b',"extFields":{', 14)
+        out = put(out, b',"extFields":{', 14)
         while PyDict_Next(ext, &pos, &name, &value):
             text = _utf8(<object>name, &name_size)
             if not _has_room(out, name_size):
@@ -513,30 +429,30 @@ cdef bytes _encode_usual(command):
             out[0] = c','
             out += 1
         (out - 1)[0] = c'}'
-    out = _put(out, b',"flag":', 8)
-    out = _put_number(out, _get(command, _FLAG))
-    out = _put(out, b',"language":', 12)
+    out = put(out, b',"flag":', 8)
+    out = put_number(out, _get(command, _FLAG))
+    out = put(out, b',"language":', 12)
     text = _utf8(_get(command, _LANGUAGE), &size)
     if not _has_room(out, size):
         return _encode(command)
     out = _put_text(out, <const uint8_t*>text, size)
-    out = _put(out, b',"opaque":', 10)
-    out = _put_number(out, _get(command, _OPAQUE))
+    out = put(out, b',"opaque":', 10)
+    out = put_number(out, _get(command, _OPAQUE))
     if remark is not None:
-        out = _put(out, b',"remark":', 10)
+        out = put(out, b',"remark":', 10)
         text = _utf8(remark, &size)
         if not _has_room(out, size):
             return _encode(command)
         out = _put_text(out, <const uint8_t*>text, size)
-    out = _put(out, b',"serializeTypeCurrentRPC":"JSON","version":', 44)
-    out = _put_number(out, _get(command, _VERSION))
+    out = put(out, b',"serializeTypeCurrentRPC":"JSON","version":', 44)
+    out = put_number(out, _get(command, _VERSION))
     out[0] = c'}'
     header_size = out + 1 - _frame - 8
     size = PyBytes_GET_SIZE(body)
     if 4 + header_size + size > INT32_MAX:
         return _encode(command)
-    _put_int32(_frame, <uint32_t>(4 + header_size + size))
-    _put_int32(_frame + 4, <uint32_t>header_size)
+    put_int32(_frame, <uint32_t>(4 + header_size + size))
+    put_int32(_frame + 4, <uint32_t>header_size)
     frame = PyBytes_FromStringAndSize(NULL, 8 + header_size + size)
     memcpy(PyBytes_AS_STRING(frame), _frame, 8 + header_size)
     memcpy(PyBytes_AS_STRING(frame) + 8 + header_size, PyBytes_AS_STRING(body), size)

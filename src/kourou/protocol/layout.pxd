@@ -3,6 +3,8 @@
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.string cimport memchr, memcmp
 
+from kourou.protocol.crc cimport crc32
+
 
 cdef inline int _int32(const unsigned char *p) noexcept nogil:
     return <int> ((<unsigned int> p[0] << 24) | (<unsigned int> p[1] << 16) | (<unsigned int> p[2] << 8) | p[3])
@@ -44,6 +46,10 @@ cdef inline (long long,) int64(const unsigned char[::1] view, Py_ssize_t at) noe
 
 cdef inline bytes copy(const unsigned char[::1] view, Py_ssize_t at, Py_ssize_t size):
     return PyBytes_FromStringAndSize(<const char *> &view[at], size)
+
+
+cdef inline int crc(const unsigned char[::1] view, Py_ssize_t at, Py_ssize_t size) noexcept nogil:
+    return crc32(&view[at], size)
 
 
 cdef inline (Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t) find_names(

@@ -30,7 +30,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from kourou.protocol.hashes import java_hash
+from kourou.protocol.hashes import crc32, java_hash
 from kourou.protocol.message import PhysicalOffset, QueueOffset
 
 if TYPE_CHECKING:
@@ -64,6 +64,11 @@ int64: Callable[[memoryview, int], tuple[int]] = struct.Struct(">q").unpack_from
 def copy(view: memoryview, at: int, size: int) -> bytes:
     """The bytes there, copied."""
     return view[at : at + size].tobytes()
+
+
+def crc(view: memoryview, at: int, size: int) -> int:
+    """The CRC of the bytes there."""
+    return crc32(view[at : at + size])
 
 
 def find_names(view: memoryview, at: int, end: int) -> _Spans:

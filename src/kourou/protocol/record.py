@@ -270,7 +270,7 @@ class Scanner:
             return self._stop(_BAD, f"properties of {properties_size} bytes where {left} are left")
         if self._base >= 0 and self.physical_offset != self._base + at:
             return self._stop(_BAD, f"it says that it stands at {self.physical_offset}")
-        if self._crc and body_size and crc32(self._bytes[body_at : body_at + body_size]) != self.body_crc:
+        if self._crc and body_size and layout.crc(self._view, body_at, body_size) != self.body_crc:
             return self._stop(_BAD, "its body does not fit its CRC")
         self.size = size
         self.magic = magic

@@ -1,7 +1,14 @@
-# Text in memory, as the compiled lanes read and write it: JSON strings, numbers, big-endian integers.
+# Reading and writing text in memory, for the compiled codec and the compiled lane: JSON strings and numbers, the JSON
+# header of a frame, big-endian integers.
+#
+#     next_key      the keys of a header, up to its fields and after them
+#     next_field    one field of a header
+#
+# These functions accept compact JSON as clients write it. They report everything else as unusual, and the plain codec
+# (command.py) decides what it means.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 
 cdef extern from *:
     """
@@ -26,10 +33,33 @@ cdef extern from *:
         while (p < end && *p >= 0x20 && *p != 0x22 && *p != 0x5C) p++;
         return p;
     }
+
+    /* Is every byte ASCII? */
+    static inline int kourou_is_ascii(const uint8_t* p, size_t size) {
+        uint64_t all = 0, x;
+        for (; size >= 8; size -= 8, p += 8) {
+            memcpy(&x, p, 8);
+            all |= x;
+        }
+        while (size--) all |= *p++;
+        return (all & (KOUROU_ONES * 0x80)) == 0;
+    }
     #endif
     """
     const uint8_t* kourou_special(const uint8_t* p, const uint8_t* end) noexcept nogil
+    bint kourou_is_ascii(const uint8_t* p, size_t size) noexcept nogil
 
+
+cdef struct Text:
+    const uint8_t* at
+    Py_ssize_t size
+
+
+cdef inline bint equals(const uint8_t* text, Py_ssize_t size, const char* name, Py_ssize_t name_size) noexcept nogil:
+    return size == name_size and memcmp(text, name, size) == 0
+
+
+# ── Strings and numbers ─────────────────────────────────────────────────────────────────────────────────────────────
 
 cdef inline uint32_t int32_at(const uint8_t* p) noexcept nogil:
     return (<uint32_t>p[0] << 24) | (<uint32_t>p[1] << 16) | (<uint32_t>p[2] << 8) | p[3]
@@ -68,7 +98,7 @@ cdef inline const uint8_t* string_end(const uint8_t* p, const uint8_t* end, bint
 
 
 cdef inline Py_ssize_t unescape(const uint8_t* p, const uint8_t* end, uint8_t* out) noexcept nogil:
-    """JSON escapes resolved into UTF-8; -1 for what the plain path must judge."""
+    """JSON escapes resolved into UTF-8; -1: the plain path must decode them."""
     cdef Py_ssize_t n = 0
     cdef int u, low
     cdef uint8_t c
@@ -160,6 +190,120 @@ cdef inline const uint8_t* number(const uint8_t* p, const uint8_t* end, int32_t*
     value[0] = <int32_t>n
     return p
 
+
+# ── Headers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+cdef enum:
+    UNUSUAL = 0
+    FIELDS = 1  # the object of fields begins here
+    DONE = 2
+
+cdef struct Header:
+    int32_t code, opaque, flag, version
+    Text language, remark  # without their quotes; `at` is NULL if they are missing
+    bint escaped  # the remark has escapes
+    uint8_t separator  # what must come before the next key
+
+
+cdef inline void begin_header(Header* header) noexcept nogil:
+    header.code = header.opaque = header.flag = header.version = 0
+    header.language.at = header.remark.at = NULL
+    header.escaped = False
+    header.separator = c'{'
+
+
+cdef inline int next_key(const uint8_t** at, const uint8_t* end, Header* header) noexcept nogil:
+    """Read the keys of a header from `at` on: to the fields (FIELDS), or to the end of the header (DONE).
+
+    After FIELDS, `at` is the brace that opens the fields, and the caller moves it past them before the next call.
+    """
+    cdef const uint8_t* p = at[0]
+    cdef const uint8_t* key
+    cdef const uint8_t* stop
+    cdef Py_ssize_t size
+    cdef bint escaped = False
+    while p != NULL and p < end:
+        if p[0] != header.separator:
+            return DONE if p[0] == c'}' and header.separator == c',' and p + 1 == end else UNUSUAL
+        header.separator = c','
+        p += 1
+        if p >= end or p[0] != c'"':
+            return UNUSUAL
+        key = p + 1
+        stop = string_end(key, end, &escaped)
+        if stop == NULL or escaped or end - stop < 3 or stop[1] != c':':
+            return UNUSUAL
+        size = stop - key
+        p = stop + 2
+        if equals(key, size, b"code", 4):
+            p = number(p, end, &header.code)
+        elif equals(key, size, b"opaque", 6):
+            p = number(p, end, &header.opaque)
+        elif equals(key, size, b"flag", 4):
+            p = number(p, end, &header.flag)
+        elif equals(key, size, b"version", 7):
+            p = number(p, end, &header.version)
+        elif equals(key, size, b"extFields", 9):
+            at[0] = p
+            return FIELDS
+        elif p[0] != c'"':
+            return UNUSUAL
+        else:
+            p += 1
+            stop = string_end(p, end, &escaped)
+            if stop == NULL:
+                return UNUSUAL
+            if equals(key, size, b"language", 8):
+                if escaped or stop == p or header.language.at != NULL:
+                    return UNUSUAL
+                header.language.at = p
+                header.language.size = stop - p
+            elif equals(key, size, b"remark", 6):
+                if header.remark.at != NULL:
+                    return UNUSUAL
+                header.remark.at = p
+                header.remark.size = stop - p
+                header.escaped = escaped
+            elif not equals(key, size, b"serializeTypeCurrentRPC", 23) or not equals(p, stop - p, b"JSON", 4):
+                return UNUSUAL
+            p = stop + 1
+    return UNUSUAL
+
+
+cdef struct Field:
+    Text name, value
+    bint escaped  # the value has escapes
+
+
+cdef inline const uint8_t* next_field(const uint8_t* p, const uint8_t* end, Field* field) noexcept nogil:
+    """Read the field whose name begins at p. The comma or the brace after it; NULL: it is unusual."""
+    cdef const uint8_t* stop
+    cdef bint escaped = False
+    if end - p < 6 or p[0] != c'"':
+        return NULL
+    p += 1
+    if p[1] == c'"' and p[0] >= 0x20 and p[0] != c'"' and p[0] != c'\\':  # most names in sends have one letter
+        stop = p + 1
+    else:
+        stop = string_end(p, end, &escaped)
+        if stop == NULL or escaped:
+            return NULL
+    field.name.at = p
+    field.name.size = stop - p
+    p = stop + 1
+    if end - p < 2 or p[0] != c':' or p[1] != c'"':
+        return NULL
+    p += 2
+    stop = string_end(p, end, &field.escaped)
+    if stop == NULL:
+        return NULL
+    field.value.at = p
+    field.value.size = stop - p
+    p = stop + 1
+    return p if p < end and (p[0] == c',' or p[0] == c'}') else NULL
+
+
+# ── Writing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 cdef inline uint8_t* put_number(uint8_t* out, int64_t value) noexcept nogil:
     cdef uint8_t digits[24]

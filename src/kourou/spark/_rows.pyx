@@ -14,7 +14,7 @@ from libc.string cimport memchr, memcmp, memcpy, memset
 
 from kourou.protocol cimport layout
 from kourou.protocol.record cimport Scanner
-from kourou.store.crc cimport kourou_crc32
+from kourou.protocol.crc cimport crc32
 
 from kourou.protocol.compression import DECOMPRESSED_LIMIT_BYTES
 from kourou.protocol.hashes import crc32 as _crc32
@@ -475,14 +475,12 @@ cdef class CompiledRows:
     cdef bint is_usual(self, Scanner scanner) except -1:
         """Can `add` take it? What it can't, the plain twin knows how to."""
         cdef int sys_flag = scanner.sys_flag
-        cdef uint32_t crc
         if sys_flag & (BORN_V6 | STORE_V6):
             return False
         if self.decompressing and (sys_flag & COMPRESSED or sys_flag & BATCH_INSIDE == BATCH_INSIDE):
             return False
         if self.verify and scanner.body_size:
-            crc = kourou_crc32(&scanner._view[scanner.body_at], scanner.body_size)
-            if <int> (crc & <uint32_t> 0x7FFFFFFF) != scanner.body_crc:
+            if crc32(&scanner._view[scanner.body_at], scanner.body_size) != scanner.body_crc:
                 return False
         if scanner.topic_size and not is_utf8(&scanner._view[scanner.topic_at], scanner.topic_size):
             return False

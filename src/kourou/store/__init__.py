@@ -21,6 +21,7 @@
     metadata.py       topics, groups and offsets on disk
     paths.py          where the files of a store are
     store.py          opens, recovers and closes the above, in order
+    lane_port.pyx     append, dispatch and read as the broker's compiled lane does them
     offline.py        the files of a store that is not open; verify.py and verify_index.py check them
 
 The commit log alone decides; queues and index can be rebuilt from it. One thread owns a store; other threads only sync

@@ -4,7 +4,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcpy
 
-from kourou.store.crc cimport crc32
+from kourou.protocol.crc cimport crc32
 
 
 cdef extern from *:
@@ -143,7 +143,7 @@ cdef inline void publish(unsigned char[::1] view, Py_ssize_t at, int size, int m
 
 
 cdef inline int body_crc(bytes body) noexcept:
-    return crc32(body)
+    return crc32(<const uint8_t*>PyBytes_AS_STRING(body), PyBytes_GET_SIZE(body))
 
 
 cdef inline bint has_zero(bytes data) noexcept:

@@ -1,12 +1,11 @@
-# The CRC of a body in C, for modules that are compiled. Plain Python has zlib's, and both give the same.
+# The CRC of a body in C, for all modules that are compiled. Plain Python uses zlib (hashes.crc32): the same result.
 #
-# A call of zlib from Python costs more than the CRC of a small body, and the zlib of most systems takes a byte at a time
-# with tables. Where the processor multiplies polynomials (PCLMULQDQ), 64 bytes are folded at a time: the CRC of a long
-# message is that of a short one which leaves the same remainder, and each 16 bytes can be replaced by their product with
-# a power of x, added to those that stand so many bits behind them. Of what remains in the end, 16 bytes and less than
-# 16, the tables make the CRC. "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ" (Intel, 2009) has the why.
+# A call of zlib from Python costs more than the CRC of a small body, and the zlib of most systems takes a byte at a
+# time with tables. Where the processor multiplies polynomials (PCLMULQDQ), 64 bytes are folded at a time: the CRC of a
+# long message is that of a short one which leaves the same remainder, and each 16 bytes can be replaced by their
+# product with a power of x, added to the bytes that come so many bits later. The tables make the CRC of what remains
+# in the end: 16 bytes, and less than 16 more. See "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ" (Intel, 2009).
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t, uint32_t
 
 
@@ -95,8 +94,6 @@ cdef extern from *:
     uint32_t kourou_crc32(const uint8_t* p, size_t size) noexcept nogil
 
 
-cdef inline int crc32(bytes data) noexcept:
+cdef inline int crc32(const uint8_t* data, Py_ssize_t size) noexcept nogil:
     """As hashes.crc32."""
-    return <int>(
-        kourou_crc32(<const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data)) & <uint32_t>0x7FFFFFFF
-    )
+    return <int>(kourou_crc32(data, size) & <uint32_t>0x7FFFFFFF)

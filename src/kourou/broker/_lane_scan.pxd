@@ -1,0 +1,53 @@
+# The lane's view of a frame: numbers and stretches of the bytes that were read, without any object.
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+
+from kourou.protocol.scan cimport Text
+
+cdef enum:
+    SEND_V2 = 310
+    SEND_BATCH = 320
+    PULL = 11
+
+# The fields of a request. Sends have names of one letter.
+cdef enum:
+    A_GROUP, B_TOPIC, C_DEFAULT, D_QUEUES, E_QUEUE, F_SYS_FLAG, G_BORN, H_FLAG, I_PROPERTIES, J_TIMES, K_UNIT, L_TIMES
+    M_BATCH, N_BROKER
+    TOPIC, GROUP, QUEUE_ID, QUEUE_OFFSET, MAX_NUMS, SYS_FLAG, COMMIT, SUSPEND, SUB_VERSION, SUBSCRIPTION, EXPRESSION
+    MAX_BYTES, SOURCE
+    FIELD_COUNT
+    IGNORED
+    UNKNOWN
+
+cdef struct Request:
+    int32_t code, opaque, flag
+    uint32_t seen  # a bit for each field
+    bint escaped  # the properties have escapes
+    Text fields[FIELD_COUNT]
+    const uint8_t* body
+    Py_ssize_t body_size
+
+
+cdef inline bint has(Request* request, int field) noexcept nogil:
+    return (request.seen >> field) & 1
+
+
+cdef struct SendNumbers:
+    int64_t queue_id, sys_flag, born_ms, flag, times
+
+cdef struct PullNumbers:
+    int64_t queue_id, offset, max_count, sys_flag, commit_offset, sub_version, max_size
+
+cdef struct Properties:
+    const uint8_t* at
+    Py_ssize_t size
+    bint closed  # they end in 0x02, or are empty
+    Text unique_key
+    bint waits  # no property says that the answer need not wait for the disk
+
+
+cdef Py_ssize_t scan_frame(const uint8_t* frame, Py_ssize_t size, Request* request) except -1
+cdef int maybe_bool(Request* request, int field) noexcept nogil
+cdef bint send_numbers(Request* request, SendNumbers* numbers) noexcept nogil
+cdef bint pull_numbers(Request* request, PullNumbers* numbers) noexcept nogil
+cdef bint find_properties(Request* request, uint8_t* scratch, Py_ssize_t scratch_size, Properties* found) noexcept nogil
