@@ -15,16 +15,16 @@ from libc.string cimport memchr, memcmp, memset
 from kourou.protocol.scan cimport (
     DONE,
     UNUSUAL,
-    Field,
     Header,
     begin_header,
     equals,
     int32_at,
     kourou_is_ascii,
     kourou_special,
-    next_field,
+    name_end,
     next_key,
     unescape,
+    value_end,
 )
 
 from kourou.protocol.frame import FRAME_SIZE_MAX
@@ -93,24 +93,30 @@ cdef inline bint _is_ours(int32_t code) noexcept nogil:
 
 cdef const uint8_t* _scan_fields(const uint8_t* p, const uint8_t* end, Request* request) noexcept nogil:
     """Read the object of header fields that begins at p: where it ends. NULL: it is unusual."""
-    cdef Field found
+    cdef const uint8_t* stop
     cdef int field
+    cdef bint escaped = False
     if p >= end or p[0] != c'{':
         return NULL
     while True:
-        p = next_field(p + 1, end, &found)
-        if p == NULL:
+        p += 2
+        stop = name_end(p, end)
+        if stop == NULL:
             return NULL
-        field = _field(found.name.at, found.name.size)
-        if field == UNKNOWN or (found.escaped and field != I_PROPERTIES):
+        field = _field(p, stop - p)
+        p = stop + 3
+        stop = value_end(p, end, &escaped)
+        if stop == NULL or field == UNKNOWN or (escaped and field != I_PROPERTIES):
             return NULL
         if field != IGNORED:
             if request.seen & (<uint32_t>1 << field):
                 return NULL
             request.seen |= <uint32_t>1 << field
-            request.fields[field] = found.value
+            request.fields[field].at = p
+            request.fields[field].size = stop - p
             if field == I_PROPERTIES:
-                request.escaped = found.escaped
+                request.escaped = escaped
+        p = stop + 1
         if p[0] == c'}':
             return p + 1
 

@@ -16,18 +16,18 @@ from libc.string cimport memcmp, memcpy
 from kourou.protocol.scan cimport (
     DONE,
     UNUSUAL,
-    Field,
     Header,
     Text,
     begin_header,
     int32_at,
     kourou_special,
-    next_field,
+    name_end,
     next_key,
     put,
     put_int32,
     put_number,
     unescape,
+    value_end,
 )
 
 from kourou.protocol import command as _command
@@ -186,6 +186,26 @@ cdef inline bint _is_text(PyObject* text, const Text* other):
     )
 
 
+cdef struct Field:
+    Text name, value
+    bint escaped  # the value has escapes
+
+
+cdef inline const uint8_t* _next_field(const uint8_t* p, const uint8_t* end, Field* field) noexcept nogil:
+    """Read the field whose name begins with the quote at p: what follows it. NULL: the plain path must decode it."""
+    field.name.at = p + 1
+    p = name_end(p + 1, end)
+    if p == NULL:
+        return NULL
+    field.name.size = p - field.name.at
+    field.value.at = p + 3
+    p = value_end(p + 3, end, &field.escaped)
+    if p == NULL:
+        return NULL
+    field.value.size = p - field.value.at
+    return p + 1
+
+
 cdef inline object _value(Slot* slot, Field* field):
     """The value of a field; None if the plain path must decode it. Raises UnicodeDecodeError."""
     if field.escaped:
@@ -206,7 +226,7 @@ cdef dict _fields_like(dict shape, const uint8_t** at, const uint8_t* end):
     cdef PyObject* known_value
     cdef dict ext = PyDict_Copy(shape)
     while PyDict_Next(shape, &pos, &known_name, &known_value):
-        p = next_field(p, end, &field)
+        p = _next_field(p, end, &field)
         if p == NULL or not _is_text(known_name, &field.name):
             return None
         if field.escaped or not _is_text(known_value, &field.value):
@@ -251,7 +271,7 @@ cdef dict _fields(const uint8_t** at, const uint8_t* end):
     if p < end and p[0] == c'}':
         at[0] = p + 1
         return {}
-    if next_field(p, end, &field) == NULL:
+    if _next_field(p, end, &field) == NULL:
         return None
     first = _slot(&field.name)
     if first.shape != NULL:
@@ -262,7 +282,7 @@ cdef dict _fields(const uint8_t** at, const uint8_t* end):
             return ext
     ext = KOUROU_NEW_DICT()
     while True:
-        p = next_field(p, end, &field)
+        p = _next_field(p, end, &field)
         if p == NULL:
             return None
         slot = _slot(&field.name)
