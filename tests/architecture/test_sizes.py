@@ -5,7 +5,6 @@ from tests.architecture.sources import sources
 LINES_MAX = 600
 
 TOO_LONG = {
-    "client/consumer.py",
     "net/connection.py",
     "spark/_rows.pyx",
 }

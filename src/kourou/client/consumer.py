@@ -18,7 +18,6 @@ No task and no timer per message. Java: DefaultMQPushConsumerImpl, ConsumeMessag
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime
 from typing import Final, Self
@@ -35,6 +34,7 @@ from kourou.client.offsets import BrokerOffsets, FileOffsets, OffsetStore, offse
 from kourou.client.pull_loops import PullLoops
 from kourou.client.pulling import Pull
 from kourou.client.queue_bounds import max_offset, search_offset
+from kourou.client.ready import ReadyMessages
 from kourou.client.rebalancing import Rebalancer
 from kourou.client.routes import Route
 from kourou.client.send_back import give_back
@@ -104,8 +104,7 @@ class Consumer:
         self.on_settled: Callable[[Delivery, bool], None] | None = None
         self.rebalancer = Rebalancer(self)
         self._pull_loops = PullLoops(self)
-        self._ready: deque[Delivery] = deque()
-        self._takers: deque[asyncio.Future[None]] = deque()
+        self._ready = ReadyMessages()
         self._tasks: list[asyncio.Task[None]] = []
         self._starting: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
@@ -216,7 +215,7 @@ class Consumer:
             self._starting.cancel()
             await asyncio.gather(self._starting, return_exceptions=True)
         was_running, self._state = self._state == "running", "closed"
-        self._wake_all()
+        self._ready.wake_all()
         if not was_running:
             return
         for task in self._tasks:
@@ -225,7 +224,7 @@ class Consumer:
         for assigned in self.queues.values():
             if assigned.puller is not None:
                 assigned.puller.cancel()
-        self._ready.clear()
+        self._ready.messages.clear()
         await self._wait_settled(self.settings.settle_timeout)
         await call_queues(self.settings.on_revoked, self.assignment, self.settings.settle_timeout)
         if self._giving_back:
@@ -281,8 +280,8 @@ class Consumer:
 
     async def __anext__(self) -> Delivery:
         while True:
-            while self._ready:
-                delivery = self._ready.popleft()
+            while self._ready.messages:
+                delivery = self._ready.messages.popleft()
                 if self._hand_out(delivery):
                     return delivery
             if self._state == "closed":
@@ -290,7 +289,7 @@ class Consumer:
             if self._state == "new":
                 await self._begin()
             else:
-                await self._wait_ready()
+                await self._ready.wait()
 
     async def next(self, timeout: float | None = None) -> Delivery | None:
         """The next message; None after `timeout` seconds without one, or when the consumer is closed."""
@@ -306,7 +305,7 @@ class Consumer:
             first = await self.__anext__()
         except StopAsyncIteration:
             return []
-        taken, ready = [first], self._ready
+        taken, ready = [first], self._ready.messages
         while len(taken) < count and ready and ready[0].source is first.source:
             delivery = ready.popleft()
             if self._hand_out(delivery):
@@ -327,32 +326,9 @@ class Consumer:
             self.on_taken(delivery)
         return True
 
-    async def _wait_ready(self) -> None:
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._takers.append(future)
-        try:
-            await future
-        except asyncio.CancelledError:
-            if future in self._takers:
-                self._takers.remove(future)
-            elif self._ready:
-                self._wake(1)  # pass our turn on to the next waiter
-            raise
-
-    def _wake(self, count: int) -> None:
-        while count > 0 and self._takers:
-            future = self._takers.popleft()
-            if not future.done():
-                future.set_result(None)
-                count -= 1
-
-    def _wake_all(self) -> None:
-        self._wake(len(self._takers))
-
     def offer(self, deliveries: list[Delivery]) -> None:
         """Makes messages available to `take` and `next`."""
-        self._ready.extend(deliveries)
-        self._wake(len(deliveries))
+        self._ready.offer(deliveries)
 
     def offer_alone(self, record: StoredMessage, queue: MessageQueue, topic: str, settler: Settler) -> None:
         """Offers a message that comes from no queue, but from an admin who wants to see the result."""
