@@ -13,13 +13,12 @@ from kourou.broker.filtering import Filtering, MessageFilter
 from kourou.broker.groups import Groups
 from kourou.broker.long_polls import Held, LongPolls
 from kourou.broker.offsets import Offsets
-from kourou.broker.send import ADVICE
 from kourou.broker.settings import READ, BrokerSettings, Role
 from kourou.broker.stats import Stats
 from kourou.broker.topics import Topics
 from kourou.protocol import headers
 from kourou.protocol.bodies import SubscriptionData, SubscriptionGroupConfig, TopicConfig
-from kourou.protocol.codes import PullSysFlag, RequestCode, ResponseCode
+from kourou.protocol.codes import ADVICE, MASTER_ID, PullSysFlag, RequestCode, ResponseCode
 from kourou.protocol.command import Command
 from kourou.store.reading import GetResult, GetStatus
 from kourou.store.store import Store
@@ -33,8 +32,6 @@ _SUCCESS = int(ResponseCode.SUCCESS)
 _NOT_FOUND = int(ResponseCode.PULL_NOT_FOUND)
 _RETRY = int(ResponseCode.PULL_RETRY_IMMEDIATELY)
 _MOVED = int(ResponseCode.PULL_OFFSET_MOVED)
-
-MASTER_ID = 0
 
 _CODE = {
     GetStatus.FOUND: _SUCCESS,

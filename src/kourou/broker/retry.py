@@ -18,13 +18,13 @@ from kourou.broker import names
 from kourou.broker.events import Asked, Refused
 from kourou.broker.groups import Groups
 from kourou.broker.message_writer import MessageWriter
-from kourou.broker.send import ADVICE, DEAD_LETTER_QUEUES
+from kourou.broker.send import DEAD_LETTER_QUEUES
 from kourou.broker.settings import WRITE, BrokerSettings, Role
 from kourou.broker.stats import Stats
 from kourou.broker.topics import Topics
 from kourou.protocol import headers
 from kourou.protocol.bodies import SubscriptionGroupConfig
-from kourou.protocol.codes import ResponseCode, TopicSysFlag, Version
+from kourou.protocol.codes import ADVICE, ResponseCode, TopicSysFlag, Version
 from kourou.protocol.command import Command
 from kourou.protocol.ids import encode_offset_id
 from kourou.protocol.message import PhysicalOffset

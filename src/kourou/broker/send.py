@@ -19,7 +19,7 @@ from kourou.broker.stats import Stats
 from kourou.broker.topics import Topics
 from kourou.protocol import batch as _batch, headers, properties as _properties
 from kourou.protocol.bodies import SubscriptionGroupConfig, TopicConfig
-from kourou.protocol.codes import RequestCode, ResponseCode, SysFlag, TopicSysFlag, Version
+from kourou.protocol.codes import ADVICE, RequestCode, ResponseCode, SysFlag, TopicSysFlag, Version
 from kourou.protocol.command import Command
 from kourou.protocol.errors import BodyError
 from kourou.protocol.ids import encode_offset_id
@@ -29,7 +29,6 @@ from kourou.store.appending import Appended
 from kourou.store.commit_log import NewMessage
 from kourou.turns import Slices, at_once
 
-ADVICE = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 DEAD_LETTER_QUEUES = 1
 
 _SEND = int(RequestCode.SEND_MESSAGE)

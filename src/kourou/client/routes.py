@@ -19,7 +19,7 @@ from kourou.client.errors import NoBrokerError, NoNameServerError, NoRouteError
 from kourou.client.nameservers import NameServers
 from kourou.client.naming import DEFAULT_TOPIC
 from kourou.protocol.bodies import BrokerData, ClusterInfo, TopicRouteData
-from kourou.protocol.codes import MASTER_ID, Perm, RequestCode
+from kourou.protocol.codes import MASTER_ID, RequestCode
 from kourou.protocol.command import Command
 from kourou.protocol.errors import BodyError, RefusedError, TopicNotExistError
 from kourou.protocol.headers import GetRouteInfo
@@ -31,11 +31,10 @@ from kourou.protocol.route_limits import (
     decode_route,
     ordered_counts,
 )
+from kourou.protocol.route_queues import queues_of, readable_counts, writable_counts
 
 DEFAULT_QUEUES: Final = 4
 """The number of queues of a topic that its first message creates, unless the broker's default is smaller."""
-
-_WRITE, _READ = int(Perm.WRITE), int(Perm.READ)
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -54,37 +53,19 @@ class Route(msgspec.Struct, frozen=True):
 def route_of(topic: str, data: TopicRouteData, *, is_default: bool = False) -> Route:
     """The route in a name server's answer. Raises BodyError if it has too many queues."""
     check_route(data, topic)
-    queues_max = DEFAULT_QUEUES if is_default else None
     return Route(
-        topic, data, tuple(_publish_queues(topic, data, queues_max)), tuple(_subscribe_queues(topic, data)), is_default
+        topic, data, _publish_queues(topic, data, is_default), queues_of(topic, readable_counts(data)), is_default
     )
 
 
-def _publish_queues(topic: str, data: TopicRouteData, queues_max: int | None) -> list[MessageQueue]:
+def _publish_queues(topic: str, data: TopicRouteData, is_default: bool) -> tuple[MessageQueue, ...]:
     if data.order_topic_conf:
-        return [
+        return tuple(
             MessageQueue(topic, broker, number)
             for broker, count in ordered_counts(data.order_topic_conf)
             for number in range(count)
-        ]
-    with_master = {broker.broker_name for broker in data.broker_datas if MASTER_ID in broker.broker_addrs}
-    counts: dict[str, int] = {}
-    for queue in data.queue_datas:
-        if queue.perm & _WRITE and queue.broker_name in with_master:
-            count = queue.write_queue_nums if queues_max is None else min(queues_max, queue.read_queue_nums)
-            counts[queue.broker_name or ""] = count
-    return _queues(topic, counts)
-
-
-def _subscribe_queues(topic: str, data: TopicRouteData) -> list[MessageQueue]:
-    return _queues(
-        topic, {queue.broker_name or "": queue.read_queue_nums for queue in data.queue_datas if queue.perm & _READ}
-    )
-
-
-def _queues(topic: str, counts: dict[str, int]) -> list[MessageQueue]:
-    """All queues, sorted; a broker that is listed twice counts once."""
-    return [MessageQueue(topic, broker, number) for broker in sorted(counts) for number in range(counts[broker])]
+        )
+    return queues_of(topic, writable_counts(data, DEFAULT_QUEUES if is_default else None))
 
 
 class Routes:

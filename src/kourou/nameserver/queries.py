@@ -16,7 +16,7 @@ from kourou.nameserver.routes import Routes, TopicFilter, cluster_filter, unit_f
 from kourou.nameserver.tables import Tables
 from kourou.protocol import bodies, headers
 from kourou.protocol.bodies import TopicList
-from kourou.protocol.codes import MASTER_ID, RequestCode, ResponseCode, Version
+from kourou.protocol.codes import ADVICE, MASTER_ID, RequestCode, ResponseCode, Version
 from kourou.protocol.command import Command
 from kourou.protocol.frame import FRAME_SIZE_MAX
 from kourou.turns import Slices
@@ -26,9 +26,6 @@ NAMES_IN_SLICE = 1_000
 
 ANSWER_MAX = FRAME_SIZE_MAX - 64 * 1024
 """Bytes of the largest body: no client reads a larger frame."""
-
-ADVICE = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
-"""What Apache adds to a remark; its tools print advice of their own after a remark that has none."""
 
 ZONE_NAME, ZONE_MODE = "__ZONE_NAME", "__ZONE_MODE"
 

@@ -344,3 +344,6 @@ CURRENT_VERSION = Version.V5_5_0
 
 MASTER_ID = 0
 """The broker id of a master; slaves have greater ones."""
+
+ADVICE = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+"""What Apache adds to a remark; its tools print advice of their own after a remark that has none."""

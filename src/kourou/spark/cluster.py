@@ -16,7 +16,7 @@ import msgspec
 
 from kourou.client.errors import NotANameServerError
 from kourou.protocol.bodies import TopicList, TopicRouteData
-from kourou.protocol.codes import MASTER_ID, Perm, PullSysFlag, RequestCode, ResponseCode
+from kourou.protocol.codes import MASTER_ID, PullSysFlag, RequestCode, ResponseCode
 from kourou.protocol.command import Command
 from kourou.protocol.errors import (
     KourouError,
@@ -38,6 +38,7 @@ from kourou.protocol.headers import (
 )
 from kourou.protocol.message import MessageQueue
 from kourou.protocol.route_limits import check_route, decode_route
+from kourou.protocol.route_queues import queues_of, readable_counts, writable_counts
 from kourou.spark.errors import OptionError, UnreachableError
 from kourou.spark.wire import Access, ask_side_by_side, connect, forget, is_connected, persist
 
@@ -64,23 +65,11 @@ class Route(msgspec.Struct, frozen=True):
 
 
 def route_of(topic: str, data: TopicRouteData) -> Route:
-    """The queues that a name server's answer describes, sorted. Raises BodyError when there are too many."""
+    """The queues that a name server's answer describes, sorted. Raises BodyError if there are too many."""
     check_route(data, topic)
     brokers = {broker.broker_name or "": dict(broker.broker_addrs) for broker in data.broker_datas}
-    readable: dict[str, int] = {}
-    writable: dict[str, int] = {}
-    for queue in data.queue_datas:
-        name = queue.broker_name or ""
-        if queue.perm & Perm.READ and brokers.get(name):
-            readable[name] = queue.read_queue_nums
-        if queue.perm & Perm.WRITE and MASTER_ID in brokers.get(name, {}):
-            writable[name] = queue.write_queue_nums
-    return Route(_queues(topic, readable), _queues(topic, writable), brokers)
-
-
-def _queues(topic: str, counts: Mapping[str, int]) -> tuple[MessageQueue, ...]:
-    """All queues, sorted; a broker that is named twice counts once."""
-    return tuple(MessageQueue(topic, name, number) for name in sorted(counts) for number in range(counts[name]))
+    readable = {name: count for name, count in readable_counts(data).items() if brokers.get(name)}
+    return Route(queues_of(topic, readable), queues_of(topic, writable_counts(data)), brokers)
 
 
 class Cluster:

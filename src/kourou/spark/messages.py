@@ -27,6 +27,7 @@ import msgspec
 
 from kourou.protocol import properties as _properties
 from kourou.protocol.errors import LocalProtocolError
+from kourou.protocol.message import BODY_SIZE_MAX as BODY_SIZE_MAX
 from kourou.protocol.properties import KEY_SEPARATOR, RESERVED, Property
 from kourou.spark.columns import COLUMNS
 from kourou.spark.errors import OptionError, SparkError
@@ -57,9 +58,6 @@ KAFKA: Final[Mapping[str, str]] = {
     "partition": "ordering_key: messages with the same one go to the same queue",
 }
 """Names of columns of Spark's Kafka sink, and what there is instead."""
-
-BODY_SIZE_MAX: Final = 4 * 1024 * 1024
-
 
 _USUAL: Final = ("topic", "body", "tags", "keys", "ordering_key", "flag", "unique_key")
 _USUAL_QUICKLY: Final = frozenset(("body", "tags", "keys", "unique_key"))

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from kourou.protocol.properties import PROPERTIES_SIZE_MAX
 from kourou.protocol.record import (
     FILLER_SIZE_MIN,
     MAGIC_V1,
@@ -42,7 +43,6 @@ from kourou.store.segments import Segments
 log = logging.getLogger(__name__)
 
 TOPIC_SIZE_MAX: Final = 255
-PROPERTIES_SIZE_MAX: Final = 32767
 _HOST_BITS: Final = 0x30
 
 # The same once more under names that commit_log.pxd makes C constants.

@@ -9,18 +9,16 @@ Java: DefaultMessageStore.ReputMessageService and the CommitLogDispatchers.
 """
 
 from collections.abc import Callable
-from typing import Final
 
 from kourou.protocol import properties as _properties
 from kourou.protocol.codes import TRANSACTION_MASK, SysFlag
 from kourou.protocol.record import Found, Scanner
+from kourou.protocol.system_names import SCHEDULE_TOPIC
 from kourou.store.consume_queue import ConsumeQueue, Put
 from kourou.store.crash_damage import is_torn
 from kourou.store.index import TAGS_KEY, Index
 from kourou.store.records import scan
 from kourou.store.removed import RemovedTopics
-
-SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 
 _DONE = int(Put.DONE)
 _BEHIND = int(Put.BEHIND)

@@ -22,8 +22,8 @@ import msgspec
 
 from kourou.protocol.bodies import TopicConfigSerializeWrapper
 from kourou.protocol.record import Found, Scanner
+from kourou.protocol.system_names import SCHEDULE_TOPIC
 from kourou.store import metadata
-from kourou.store.dispatch import SCHEDULE_TOPIC
 from kourou.store.errors import BadStoreError
 from kourou.store.metadata import MetadataFile
 from kourou.store.offline import IndexView, QueueFiles, StoreFiles

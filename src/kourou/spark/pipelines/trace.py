@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from kourou.protocol.system_names import TRACE_TOPIC
 from kourou.spark.errors import OptionError
 from kourou.spark.pipelines.choice import Keys, Moment, choice
 from kourou.spark.pipelines.progress import BatchProgress
@@ -29,7 +30,6 @@ from kourou.spark.pipelines.running import Run, Runner
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
-TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 SLOW: Final = 20
 ROWS_MAX: Final = 1000
 BARS_MAX: Final = 12
