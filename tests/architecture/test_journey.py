@@ -19,7 +19,12 @@ from kourou.embedded import Embedded
 PAGE = (Path(__file__).parents[2] / "docs" / "journey-of-a-message.md").read_text()
 PATIENT = ClientSettings(request_timeout=60, producer=ProducerSettings(timeout=60))
 NOT_IN_THE_LANE = ("Send.send", "MessageWriter.put", "Store.append")
-BY_TIMER = {"Broker.step": "Broker.read", "Store.jobs": "Store.append", "Store.finished": "Store.jobs"}
+BY_TIMER = {
+    "Broker.step": "Broker.read",
+    "Store.jobs": "Store.append",
+    "Store.finished": "Store.jobs",
+    "LongPolls.wake": "Store.take_arrived",
+}
 """Functions that timers call as well: their calls count after the other one was called."""
 
 
