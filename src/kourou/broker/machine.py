@@ -63,6 +63,7 @@ from kourou.broker.queue_locks import QueueLocks
 from kourou.broker.registration import Registration
 from kourou.broker.replies import Replies
 from kourou.broker.request_bodies import RequestBodies
+from kourou.broker.request_modes import RequestModes
 from kourou.broker.retry import Retry
 from kourou.broker.send import Send
 from kourou.broker.serving import Serve, Serving
@@ -88,7 +89,7 @@ CAUSES_MAX = 100
 """How many different faults are logged with their traces; the metric counts all."""
 
 TOPICS, GROUPS, OFFSETS, DELAYS, REMOVED = "topics", "groups", "offsets", "delays", "removed topics"
-TRANSACTIONS = "counts of transactions"
+TRANSACTIONS, REQUEST_MODES = "counts of transactions", "request modes"
 FILTERS = "filters of consumers"
 
 
@@ -289,6 +290,13 @@ class Broker:
                 lambda: self.faults,
             ),
         }
+        modes_file = store.metadata(metadata.REQUEST_MODES)
+        keep.add(REQUEST_MODES, modes_file, lambda: self.request_modes.wrapper())
+        self.request_modes = RequestModes(
+            self.topics, self.groups, read, modes_file.load(), lambda: keep.touch(REQUEST_MODES)
+        )
+        table[RequestCode.SET_MESSAGE_REQUEST_MODE] = self.request_modes.set
+        table[RequestCode.GET_ALL_MESSAGE_REQUEST_MODE] = self.request_modes.show
         self._serving = Serving(settings, self.outbox, self.persistence, self.turns, table)
 
     # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────────

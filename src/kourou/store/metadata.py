@@ -43,6 +43,7 @@ from kourou.protocol.bodies import (
     ConsumerFilterWrapper,
     DataVersion,
     DelayOffsetSerializeWrapper,
+    MessageRequestModeSerializeWrapper,
     SubscriptionGroupWrapper,
     TimerMetricsSerializeWrapper,
     TopicConfigSerializeWrapper,
@@ -100,7 +101,7 @@ FILTERS = Kind("consumerFilter.json", "filters of consumers", ConsumerFilterWrap
 
 # Nobody here knows these closely yet: plain values.
 ORDERS: Kind[dict[str, Any]] = Kind("consumerOrderInfo.json", "states of ordered consumption", dict)
-REQUEST_MODES: Kind[dict[str, Any]] = Kind("messageRequestMode.json", "request modes of groups", dict)
+REQUEST_MODES = Kind("messageRequestMode.json", "request modes of groups", MessageRequestModeSerializeWrapper)
 
 
 class MetadataFile(Generic[T]):

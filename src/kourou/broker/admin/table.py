@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from kourou.broker.admin.absent import AbsentRequests
 from kourou.broker.admin.clients import ClientRequests
 from kourou.broker.admin.config import ConfigRequests
 from kourou.broker.admin.entries import EntryRequests
@@ -57,6 +58,7 @@ def admin_requests(
     entries = EntryRequests(store.queues, clients, filters)
     runtime = RuntimeRequests(settings, store, stats, writer, polls, delays.offsets, now_ms, faults)
     config = ConfigRequests(configuration, topics, store, now_ms)
+    absent = AbsentRequests(settings, topics, offsets, store)
     relays = Relays(settings, reader, topics, groups, clients, outbox)
     return {
         RequestCode.UPDATE_AND_CREATE_TOPIC: of_topics.update,
@@ -98,4 +100,20 @@ def admin_requests(
         RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: config.remove_expired_queues,
         RequestCode.CLEAN_UNUSED_TOPIC: config.remove_unused_topics,
         RequestCode.DELETE_EXPIRED_COMMITLOG: config.remove_expired_segments,
+        RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: absent.show_cold,
+        RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: absent.limit_cold,
+        RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: absent.unlimit_cold,
+        RequestCode.SET_COMMITLOG_READ_MODE: absent.read_ahead,
+        RequestCode.RESET_MASTER_FLUSH_OFFSET: absent.accept,
+        RequestCode.POP_ROLLBACK: absent.accept,
+        RequestCode.SWITCH_TIMER_ENGINE: absent.switch_timers,
+        RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: absent.check_rocksdb,
+        RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON: absent.export_rocksdb,
+        RequestCode.GET_BROKER_EPOCH_CACHE: absent.epochs,
+        RequestCode.GET_BROKER_LITE_INFO: absent.light,
+        RequestCode.GET_PARENT_TOPIC_INFO: absent.light_topic,
+        RequestCode.GET_LITE_TOPIC_INFO: absent.light_topic,
+        RequestCode.GET_LITE_CLIENT_INFO: absent.light_topic,
+        RequestCode.GET_LITE_GROUP_INFO: absent.light_group,
+        RequestCode.TRIGGER_LITE_DISPATCH: absent.light_group,
     }

@@ -89,6 +89,16 @@ class TransactionMetricsSerializeWrapper(Body):
     data_version: DataVersion = always(DataVersion)
 
 
+class ColdDataFlowCtrInfo(Body):
+    """Limits on reading old data, and how much of them is used."""
+
+    runtime_table: dict[str, Int64] = always(dict)
+    config_table: dict[str, Int64] = always(dict)
+    cg_cold_read_threshold: Int64 = always(0)
+    global_cold_read_threshold: Int64 = always(0)
+    global_acc: Int64 = always(0)
+
+
 class QueryCorrectionOffsetBody(Body):
     """The smallest offset of several groups, by queue id."""
 
