@@ -103,7 +103,8 @@ def topics(server: Target) -> Iterator[None]:
         }
         for n in range(TOPICS)
     }
-    body = json.dumps({"topicConfigSerializeWrapper": {"topicConfigTable": table, "dataVersion": {"counter": 1}}})
+    wrapper = {"topicConfigTable": table, "dataVersion": {"counter": 1}}
+    body = json.dumps({"topicConfigSerializeWrapper": wrapper}, separators=(",", ":"))  # as brokers write it
     ext = {
         "brokerName": "large",
         "brokerAddr": "192.0.2.1:10911",

@@ -17,9 +17,11 @@ from kourou.cli.lazy_commands import LazyGroup
 from kourou.cli.main import app
 from kourou.client import connect
 from kourou.embedded import EmbeddedThread
+from kourou.protocol.traces import encode_trace
 
 CLUSTER = "DefaultCluster"
 BODY = f"body{ESCAPES}"
+TRACED = "C0000202000000000000000000000001"  # the id of a message whose trace is stored
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +66,10 @@ async def _produce_and_consume(namesrv: str, ready: "Future[None]", stop: thread
             await mq.send(
                 "orders", BODY.encode(), tag=f"tag{ESCAPES}", keys=["42", f"key{ESCAPES}"], properties={"p": ESCAPES}
             )
+        trace = encode_trace(
+            "Pub", 1, "region", f"group{ESCAPES}", "orders", TRACED, "tag", "key", "host", 1, 1, 0, "offset", "true"
+        )
+        await mq.send("orders", trace.encode(), keys=[TRACED])
         consumer = mq.consume("orders", group="billing", start="first")
         message = await consumer.next(30)
         assert message is not None
@@ -100,6 +106,7 @@ def admin_words(servers: HostileServers, ids: dict[str, str]) -> dict[str, list[
         "cloneGroupOffset": ["-s", "billing", "-d", "other", *topic],
         "queryMsgById": ["-i", ids["offsetMsgId"]],
         "queryMsgByUniqueKey": [*topic, "-i", ids["msgId"]],
+        "queryMsgTraceById": ["-i", TRACED, "-t", "orders"],
         "queryMsgByKey": [*topic, "-k", "42"],
         "queryMsgByOffset": [*topic, "-b", "broker-a" + ESCAPES, "-i", ids["queueId"], "-o", ids["queueOffset"]],
         "printMsg": topic,
