@@ -72,6 +72,7 @@ class Calls:
     def fail(self, why: str) -> None:
         """No answer will come: the connection is lost. Each request gets an error of its own."""
         self.stop()
+        self.on_time_out = None
         waiting, self._waiting = self._waiting, {}
         for future in waiting.values():
             fail_future(future, ConnectionLostError(why))

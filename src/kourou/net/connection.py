@@ -29,7 +29,6 @@ How a connection ends:
 
 import asyncio
 import logging
-import socket
 import ssl
 from collections import deque
 from collections.abc import Callable
@@ -42,6 +41,7 @@ from kourou.net.errors import ConnectionLostError, RequestTimedOutError
 from kourou.net.intake import Intake
 from kourou.net.limits import Budget, Limits
 from kourou.net.memory import give_memory_back
+from kourou.net.output import Output
 from kourou.net.tls import TlsLayer, TlsSettings
 from kourou.protocol import frame
 from kourou.protocol.codes import CommandFlag, ResponseCode
@@ -140,7 +140,6 @@ class Connection(asyncio.Protocol):
         self._inbox_size = 0  # roughly their bytes
         self._owed = 0  # handed over, not answered yet
         self._batch = min(FIRST_BATCH, limits.batch)  # how many are handed over at once, at present
-        self._handing_over = False  # inside Handler.requests: replies gather and leave together
         self._turn_due = False  # the inbox goes on being handled when the others had their turn
         self._handed = 0  # how many requests were handed over last
         self._batch_began = 0.0  # when a batch of more than one request was handed over
@@ -151,16 +150,8 @@ class Connection(asyncio.Protocol):
         self._ended = False  # close as soon as nothing is owed
         self._peer_ended = False  # the peer sends no more
 
-        # To the peer.
-        self._out: list[bytes] = []
-        self._out_size = 0
-        self._sent = 0  # bytes in all
-        self._flush_due = False
-        self._writing_paused = False
+        self.output = Output(self._loop, limits, self._account, self.abort)
         self._reading = True
-        self._writable: asyncio.Future[None] | None = None  # who waits for the peer to read
-        self._has_written = False
-        self._finished = False  # we have sent our FIN, and read on only to let the peer close first
 
         self.calls = Calls(self._loop, limits.requests)  # our own requests
         self._heard = self._loop.time()  # when the peer last sent anything
@@ -168,10 +159,8 @@ class Connection(asyncio.Protocol):
             self.calls.on_time_out = self._end_if_silent
 
         # Time.
-        self._last_active = self._loop.time()
         self._last_unsent = 0  # unsent bytes at the last look: a change is progress
         self._timer: asyncio.TimerHandle | None = None
-        self._linger: asyncio.TimerHandle | None = None
 
         self.held = 0  # what the budget believes of us
         self.reason: str | None = None  # why we ended it
@@ -181,12 +170,12 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        return self._transport is not None and not self._finished and not self._transport.is_closing()
+        return self._transport is not None and not self.output.is_finished and not self._transport.is_closing()
 
     @property
     def is_writable(self) -> bool:
         """Does the peer read what it is sent? If not, what is not an answer should wait."""
-        return not self._writing_paused
+        return not self.output.is_paused
 
     @property
     def peer(self) -> str:
@@ -217,7 +206,7 @@ class Connection(asyncio.Protocol):
     def reply_frames(self, data: bytes, count: int) -> None:
         """Answers that are encoded already, `count` of which are owed."""
         self._owed = max(self._owed - count, 0)
-        self._send(data)
+        self.output.send(data)
         if self._ended:
             self._close_if_done()
 
@@ -236,7 +225,7 @@ class Connection(asyncio.Protocol):
         command.opaque = number
         data = frame.encode(command)
         future = self.calls.begin(number, command.code, timeout)
-        self._send(data)
+        self.output.send(data)
         return future
 
     async def request(self, command: Command, timeout: float) -> Command:
@@ -245,7 +234,7 @@ class Connection(asyncio.Protocol):
         Raises ConnectionLostError, RequestTimedOutError, TooManyRequestsError, LocalProtocolError.
         """
         left = timeout
-        if self._writing_paused:
+        if self.output.is_paused:
             began = self._loop.time()
             try:
                 async with asyncio.timeout(timeout):
@@ -266,19 +255,16 @@ class Connection(asyncio.Protocol):
         data = frame.encode(command)
         await self.wait_writable()
         self._check_open()
-        self._send(data)
+        self.output.send(data)
 
     @property
     def is_congested(self) -> bool:
         """The peer does not read as fast as we write."""
-        return self._writing_paused
+        return self.output.is_paused
 
     async def wait_writable(self) -> None:
         """Wait until the peer has read most of what was sent, or the connection is gone."""
-        while self._writing_paused and self.is_open:
-            if self._writable is None:
-                self._writable = self._loop.create_future()
-            await asyncio.shield(self._writable)
+        await self.output.wait_writable()
 
     def _check_open(self) -> None:
         if not self.is_open:
@@ -288,7 +274,7 @@ class Connection(asyncio.Protocol):
 
     def send_now(self, command: Command) -> None:
         """A one-way command from code that can't wait; dropped if the connection is gone."""
-        self._send(frame.encode(command))
+        self.output.send(frame.encode(command))
 
     async def tls_established(self) -> None:
         """Wait for a client's TLS handshake. Raises ssl.SSLError, ConnectionLostError."""
@@ -297,24 +283,20 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """End the connection; what is to be sent is sent first."""
-        self._flush()
+        self.output.flush()
         transport = self._transport
         if transport is None or not self.is_open:
             return
         if self.intake.tls is not None:
-            self._write(self.intake.tls.goodbye())
-        if not self._is_server or self._peer_ended or not self._has_written:
+            self.output.write(self.intake.tls.goodbye())
+        if not self._is_server or self._peer_ended or not self.output.has_written:
             transport.close()
         elif not transport.is_closing():
-            self._finished = True
             self._rest = b""
             self._inbox.clear()
             self._inbox_size = 0
+            self.output.finish()
             self._update_reading()
-            if transport.get_write_buffer_size():
-                transport.set_write_buffer_limits(high=0)  # resume_writing will say when all is sent
-            else:
-                self._send_fin(transport)
 
     def abort(self, reason: str) -> None:
         """End the connection at once; what is unsent is lost."""
@@ -344,37 +326,23 @@ class Connection(asyncio.Protocol):
         if self._ended and not self._owed and not self._inbox and not self._rest:
             self.close()
 
-    def _send_fin(self, transport: asyncio.Transport) -> None:
-        """Say that no more comes, and give the peer some time to close too.
-
-        Not with the transport's write_eof: when the peer has reset the connection meanwhile, asyncio raises out of the
-        loop and uvloop reports a fatal error there. The twin shares the connection, not the file descriptor.
-        """
-        try:
-            number = transport.get_extra_info("socket").fileno()
-            with socket.fromfd(number, socket.AF_INET, socket.SOCK_STREAM) as twin:
-                twin.shutdown(socket.SHUT_WR)
-        except OSError:
-            transport.close()
-        else:
-            self._linger = self._loop.call_later(self._limits.linger, transport.close)
-
     # ── Bytes from the peer ───────────────────────────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=self._limits.pause_writing)
+        self.output.attach(self._transport)
         self.intake.peer = self.calls.peer = _address(transport.get_extra_info("peername"))
         self._budget.members.add(self)
         self._look_later()
         if self.intake.tls is not None:
-            self._write(self.intake.tls.start())
+            self.output.tls = self.intake.tls
+            self.output.write(self.intake.tls.start())
         self._close_if_done()  # drained before it began
 
     def data_received(self, data: bytes) -> None:
-        if self._finished:
+        if self.output.is_finished:
             return
-        self._last_active = self._heard = self._loop.time()
+        self._heard = self._loop.time()
         if not self.intake.is_plain:
             try:
                 data, answer = self.intake.unwrap(data)
@@ -392,7 +360,7 @@ class Connection(asyncio.Protocol):
             self._update_reading()
         else:
             if self._background is not None:
-                self._background.others_asked = self._last_active
+                self._background.others_asked = self._heard
             self._read(data)
 
     def _read(self, data: bytes) -> None:
@@ -412,7 +380,7 @@ class Connection(asyncio.Protocol):
 
     def _note(self, intake: Intake, whole: bool) -> None:
         """After a read that did not end with a frame, or that is the end."""
-        intake.note(self._last_active, whole=whole)
+        intake.note(self._heard, whole=whole)
         if intake.decoder.error is not None:
             self._end_of_sense(intake.decoder.error)
         elif intake.is_closed:
@@ -424,7 +392,7 @@ class Connection(asyncio.Protocol):
         data = decoder.join(data)
         if not data:
             return False
-        self._handing_over = True
+        self.output.is_gathering = True
         self._handed = 0
         try:
             reader.read(self, data)
@@ -433,10 +401,10 @@ class Connection(asyncio.Protocol):
             self.abort("internal error")
             return False
         finally:
-            self._handing_over = False
+            self.output.is_gathering = False
         if self._handed:
             self._fit_batch(self._handed)
-        self._flush()
+        self.output.flush()
         if self._inbox:
             self._hand_over_inbox()
         elif self._rest:
@@ -488,8 +456,8 @@ class Connection(asyncio.Protocol):
 
     def _unwrapped(self, answer: bytes) -> None:
         """After bytes of a stream that is not plain: what TLS wants to send, and who waits for its handshake."""
-        self._write(answer)
-        tls = self.intake.tls
+        tls = self.output.tls = self.intake.tls
+        self.output.write(answer)
         if tls is not None and tls.ready and self._tls_ready is not None and not self._tls_ready.done():
             self._tls_ready.set_result(None)
 
@@ -503,7 +471,7 @@ class Connection(asyncio.Protocol):
             self._hand_over_inbox()
         else:
             self._hand_over(requests)
-            self._flush()
+            self.output.flush()
 
     def _requests_in(self, commands: list[Command]) -> list[Command]:
         """The requests among these commands. Answers go to whoever awaits them."""
@@ -520,10 +488,10 @@ class Connection(asyncio.Protocol):
         self._inbox_size += sum(len(command.body) + _COMMAND_SIZE for command in requests)
 
     def _must_wait(self) -> bool:
-        return self._writing_paused and self._is_server
+        return self.output.is_paused and self._is_server
 
     def _hand_over_inbox(self) -> None:
-        if self._handing_over:
+        if self.output.is_gathering:
             return  # further up the stack it goes on
         until = self._loop.time() + TURN
         while self._inbox and not self._must_wait() and self.is_open:
@@ -533,7 +501,7 @@ class Connection(asyncio.Protocol):
             batch = [self._inbox.popleft() for _ in range(min(len(self._inbox), self._batch))]
             self._inbox_size -= sum(len(command.body) + _COMMAND_SIZE for command in batch)
             self._hand_over(batch)
-        self._flush()
+        self.output.flush()
         self._update_reading()
         self._close_if_done()
 
@@ -549,14 +517,14 @@ class Connection(asyncio.Protocol):
 
     def _hand_over(self, batch: list[Command]) -> None:
         self._begin_batch(batch)
-        self._handing_over = True
+        self.output.is_gathering = True
         try:
             self._handler.requests(self, batch)
         except Exception:
             log.exception("handler failed peer=%s codes=%s", self.peer, [command.code for command in batch][:8])
             self.abort("internal error")
         finally:
-            self._handing_over = False
+            self.output.is_gathering = False
         self._fit_batch(len(batch))
 
     def _begin_batch(self, batch: list[Command]) -> None:
@@ -570,7 +538,7 @@ class Connection(asyncio.Protocol):
     def _fit_batch(self, count: int) -> None:
         """After a batch of so many requests: the next one is larger, or smaller if this one took long."""
         took_long = count > 1 and self._loop.time() - self._batch_began > TURN
-        if self._writing_paused or self._steps_back or took_long:
+        if self.output.is_paused or self._steps_back or took_long:
             self._batch = max(count // 2, 1)
         elif count == self._batch:
             self._batch = min(self._batch * 2, self._limits.batch)
@@ -592,16 +560,13 @@ class Connection(asyncio.Protocol):
         self._rest = b""
         self._inbox.clear()
         self._inbox_size = 0
-        self._out.clear()
-        self._out_size = 0
+        self.output.detach()
         if self.reason is None and exc is not None:
             self.reason = str(exc)
         why = f"the connection to {self.peer} is lost ({self.reason or 'closed'})"
         self.calls.fail(why)
         if self._tls_ready is not None:
             fail_future(self._tls_ready, ConnectionLostError(why))
-        if self._writable is not None and not self._writable.done():
-            self._writable.set_result(None)
         if not self.lost.done():
             self.lost.set_result(None)
         if self._on_end is not None:
@@ -613,69 +578,18 @@ class Connection(asyncio.Protocol):
 
     # ── Bytes to the peer ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def _send(self, data: bytes) -> None:
-        if self._transport is None or self._finished:
-            return
-        self._out.append(data)
-        self._out_size += len(data)
-        self._sent += len(data)
-        if self._out_size >= self._limits.pause_writing:
-            self._flush()  # no use to gather more; the transport says when it is too much
-            if not self._handing_over:
-                self._account()
-        elif not self._handing_over and not self._flush_due:
-            self._flush_due = True
-            self._loop.call_soon(self._flush_later)
-
-    def _flush_later(self) -> None:
-        self._flush_due = False
-        self._flush()
-        self._account()
-
-    def _flush(self) -> None:
-        out = self._out
-        if not out:
-            return
-        data = out[0] if len(out) == 1 else b"".join(out)
-        out.clear()
-        self._out_size = 0
-        tls = self.intake.tls
-        if tls is None:
-            self._write(data)
-        elif self.is_open:
-            try:
-                self._write(tls.send(data))
-            except ssl.SSLError as error:
-                self.abort(f"TLS: {error}")
-
-    def _write(self, data: bytes) -> None:
-        transport = self._transport
-        if not data or transport is None or self._finished or transport.is_closing():
-            return
-        self._last_active = self._loop.time()
-        self._has_written = True
-        transport.write(data)
-        if self._writing_paused and transport.get_write_buffer_size() > self._limits.unsent:
-            self.abort(f"more than {self._limits.unsent} bytes of answers are unsent: the peer does not read")
-
     def pause_writing(self) -> None:
-        self._writing_paused = True
+        self.output.pause()
         self._update_reading()
 
     def resume_writing(self) -> None:
-        self._writing_paused = False
-        self._last_active = self._loop.time()
-        if self._finished and self._transport is not None and self._linger is None:
-            self._send_fin(self._transport)
-        if self._writable is not None and not self._writable.done():
-            self._writable.set_result(None)
-        self._writable = None
+        self.output.resume()
         self._rest_later()
         self._hand_over_inbox()
         self._account()
 
     def _update_reading(self) -> None:
-        wanted = self._finished or not (self._must_wait() or self._inbox or self._rest or self._draining)
+        wanted = self.output.is_finished or not (self._must_wait() or self._inbox or self._rest or self._draining)
         transport = self._transport
         if wanted == self._reading or transport is None or transport.is_closing():
             return
@@ -688,12 +602,17 @@ class Connection(asyncio.Protocol):
     # ── Bookkeeping ───────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
+    def last_active(self) -> float:
+        """When something was last read or written, by the loop's clock."""
+        return max(self._heard, self.output.last_active)
+
+    @property
     def buffered(self) -> int:
         """Bytes that we hold for this peer."""
         if self._transport is None:
             return 0
         taken = self.intake.decoder.buffered + len(self._rest) + self._inbox_size
-        return taken + self._out_size + self._transport.get_write_buffer_size()
+        return taken + self.output.gathered + self._transport.get_write_buffer_size()
 
     def _account(self) -> None:
         if self not in self._budget.members:
@@ -705,9 +624,9 @@ class Connection(asyncio.Protocol):
 
     def _release(self) -> None:
         """Give back what the budget counts for us, once."""
-        for timer in (self._timer, self._linger):
-            if timer is not None:
-                timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        self.output.stop()
         self.calls.stop()
         if self in self._budget.members:
             self._budget.members.discard(self)
@@ -719,7 +638,7 @@ class Connection(asyncio.Protocol):
         if self._tls_ready is not None:
             fail_future(self._tls_ready, error)
         if self.intake.tls is not None:
-            self._write(self.intake.tls.alert())
+            self.output.write(self.intake.tls.alert())
         self._end_of_sense(error)
 
     def _end_of_sense(self, error: Exception) -> None:
@@ -743,8 +662,8 @@ class Connection(asyncio.Protocol):
         now, limits = self._loop.time(), self._limits
         unsent = transport.get_write_buffer_size()
         if unsent != self._last_unsent:
-            self._last_unsent, self._last_active = unsent, now
-        if now - self._last_active >= limits.idle:
+            self._last_unsent, self.output.last_active = unsent, now
+        if now - self.last_active >= limits.idle:
             self.abort(f"idle for {limits.idle:g} s")
         elif self.intake.unfinished_for(now) >= limits.frame_time:
             self.abort(f"a frame was not whole after {limits.frame_time:g} s")

@@ -161,7 +161,7 @@ class CountingTransport:
     def __init__(self, connection: Connection) -> None:
         self._real: Any = connection._transport
         self.writes: list[bytes] = []
-        connection._transport = self  # type: ignore[assignment]
+        connection._transport = connection.output._transport = self  # type: ignore[assignment]
 
     def write(self, data: bytes) -> None:
         self.writes.append(bytes(data))

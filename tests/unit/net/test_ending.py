@@ -1,10 +1,12 @@
 """How connections end: by us, by the peer, in the middle of something, and with a clean shutdown."""
 
 import asyncio
+import gc
+import weakref
 
 import pytest
 
-from kourou.net.connection import Connection
+from kourou.net.connection import Connection, NoRequests
 from kourou.net.errors import ConnectionLostError
 from kourou.net.limits import Budget, Limits
 from kourou.net.listener import Listener
@@ -226,7 +228,7 @@ async def test_aborting_in_the_middle(listen: Listen, knock: Knock) -> None:
     server.close()
     server.pause_writing()
     server.resume_writing()
-    server._flush_later()
+    server.output._flush_later()
     server._look_at_clock()
     assert server.buffered == 0 or server._transport is not None
     with pytest.raises(ConnectionLostError, match="first"):
@@ -393,3 +395,20 @@ async def test_a_connection_that_was_never_made() -> None:
     connection.reply(Command(0, flag=1))
     with pytest.raises(ConnectionLostError, match="the peer is closed"):
         await connection.send(Command(1))
+
+
+async def test_a_connection_that_is_over_is_freed_without_a_collector(listen: Listen, knock: Knock) -> None:
+    """A server runs the collector rarely, and peers that come and go would be kept until then."""
+    listener = await listen(NoRequests())
+    peer = await knock(listener)
+    await peer.send([Command(1, 1)])
+    await peer.command()
+    gone = weakref.ref(await only_connection(listener))
+    gc.collect()
+    gc.disable()
+    try:
+        peer.close()
+        await eventually(lambda: not listener.connections)
+        await eventually(lambda: gone() is None)
+    finally:
+        gc.enable()

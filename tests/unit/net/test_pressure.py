@@ -114,7 +114,7 @@ async def test_who_waits_to_send_hears_of_the_end(listen: Listen, knock: Knock) 
     server = await only_connection(listener)
     sends = [asyncio.create_task(server.send(Command(40, body=bytes(MIB)))) for _ in range(30)]
     asks = [asyncio.create_task(server.request(Command(307, body=bytes(MIB)), 20)) for _ in range(5)]
-    await eventually(lambda: server._writable is not None)
+    await eventually(lambda: server.output._writable is not None)
     server.abort("test")
     results = await asyncio.gather(*sends, *asks, return_exceptions=True)
     assert {type(result) for result in results} <= {type(None), ConnectionLostError}
@@ -125,12 +125,12 @@ async def test_a_request_that_waits_to_be_sent_times_out(listen: Listen, knock: 
     listener = await listen(limits=Limits(pause_writing=64 * KIB))
     await knock(listener, receive_buffer=16 * KIB)
     server = await only_connection(listener)
-    while not server._writing_paused:
+    while not server.is_congested:
         await server.send(Command(40, body=bytes(MIB)))
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.02):
             await server.send(Command(40))
-    assert server._writable is not None and not server._writable.done()
+    assert server.output._writable is not None and not server.output._writable.done()
 
 
 async def test_the_side_that_opened_always_reads(listen: Listen, dial: Dial) -> None:
@@ -272,13 +272,13 @@ async def test_reading_and_writing_are_not_idle(listen: Listen, knock: Knock) ->
     listener = await listen()
     peer = await knock(listener)
     server = await only_connection(listener)
-    server._last_active = 1.0
+    server._heard = server.output.last_active = 1.0
     await peer.send(b"\0")
-    await eventually(lambda: server._last_active > 1.0)
-    server._last_active = 1.0
+    await eventually(lambda: server.last_active > 1.0)
+    server._heard = server.output.last_active = 1.0
     await server.send(Command(40))
     await peer.command()
-    assert server._last_active > 1.0
+    assert server.last_active > 1.0
 
 
 async def test_a_peer_that_reads_slowly_is_not_idle(listen: Listen, knock: Knock) -> None:
@@ -289,14 +289,14 @@ async def test_a_peer_that_reads_slowly_is_not_idle(listen: Listen, knock: Knock
     await eventually(lambda: server.buffered > 0)
     server._look_at_clock()
     unsent, now = server.buffered, asyncio.get_running_loop().time()
-    server._last_active = now - 100
+    server._heard = server.output.last_active = now - 100
     await turns()
     server._look_at_clock()
-    assert server._last_active == now - 100  # nothing has moved
+    assert server.last_active == now - 100  # nothing has moved
     while server.buffered == unsent:
         await peer.receive(128 * KIB)
     server._look_at_clock()
-    assert server._last_active >= now
+    assert server.last_active >= now
 
 
 async def test_a_peer_that_never_reads_is_idle_in_the_end(listen: Listen, knock: Knock) -> None:

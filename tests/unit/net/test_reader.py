@@ -176,7 +176,7 @@ async def test_a_peer_that_does_not_read_is_waited_for(lane: tuple[Lane, Listene
     count = 1000
     await peer.send([Command(LARGE, opaque) for opaque in range(count)])
     connection = await only_connection(lane[1])
-    await eventually(lambda: connection._writing_paused)
+    await eventually(lambda: connection.is_congested)
     assert lane[0].served_codes.count(LARGE) < count
     assert [answer.opaque for answer in await peer.commands(count)] == list(range(count))
 

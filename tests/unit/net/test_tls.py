@@ -386,9 +386,9 @@ async def test_a_peer_that_dribbles_records(listen: Listen, knock: Knock) -> Non
     data = frame.encode(Command(1, 7))
     for count, byte in enumerate(data[:-1], 1):
         record = peer.layer.send(bytes([byte]))
-        server._last_active = 0.0
+        server._heard = server.output.last_active = 0.0
         await peer.raw.send(record[:7])
-        await eventually(lambda: server._last_active)
+        await eventually(lambda: server.last_active)
         await peer.raw.send(record[7:])
         await eventually(lambda: server.intake.decoder.buffered == count)  # noqa: B023
         if count == 1:
