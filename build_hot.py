@@ -12,6 +12,7 @@ HOT_MODULES: dict[str, str] = {
     "kourou.broker._lane_sends": "src/kourou/broker/_lane_sends.pyx",
     "kourou.protocol._wire": "src/kourou/protocol/_wire.pyx",
     "kourou.protocol.record": "src/kourou/protocol/record.py",
+    "kourou.spark._columns": "src/kourou/spark/_columns.pyx",
     "kourou.spark._parcels": "src/kourou/spark/_parcels.pyx",
     "kourou.spark._rows": "src/kourou/spark/_rows.pyx",
     "kourou.store.lane_port": "src/kourou/store/lane_port.pyx",

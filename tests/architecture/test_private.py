@@ -13,12 +13,6 @@ from pathlib import Path
 import pytest
 from tests.architecture.sources import PACKAGE, Source, sources
 
-ALLOWED = {
-    ("spark/_rows.pyx", "_int32"),
-    ("spark/_rows.pyx", "_view"),
-}
-"""Breaches that are known. This list only gets shorter."""
-
 OF_PYTHON = {"_replace", "_asdict", "_fields", "_make", "_field_defaults", "_value_", "_name_", "_missing_"}
 """Public names of named tuples and enums."""
 
@@ -101,8 +95,7 @@ def test_nothing_private_is_read_by_other_packages() -> None:
     among = sources()
     owners = owners_of_names(among)
     found = {breach for source in among for breach in breaches(source, owners)}
-    assert not found - ALLOWED, sorted(found - ALLOWED)
-    assert found >= ALLOWED, f"no longer read, so remove them from the list above: {sorted(ALLOWED - found)}"
+    assert not found, sorted(found)
 
 
 def test_nothing_private_is_imported_by_other_packages() -> None:

@@ -49,3 +49,15 @@ cdef class Scanner:
         born_host_at=Py_ssize_t, born_host_size=Py_ssize_t, store_host_at=Py_ssize_t, store_host_size=Py_ssize_t
     )
     cpdef object message(self)
+
+
+cdef inline const unsigned char *bytes_at(Scanner scanner, Py_ssize_t at) noexcept:
+    """The bytes that a scanner reads, from one of its places (`body_at`, `topic_at` …) on."""
+    return &scanner._view[at]
+
+
+cdef inline (Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t) names_of(Scanner scanner) noexcept:
+    """Where the values of TAGS, KEYS and UNIQ_KEY of the current record are: as layout.find_names."""
+    return layout.find_names(
+        scanner._view, scanner.properties_at, scanner.properties_at + scanner.properties_size
+    )

@@ -1,7 +1,8 @@
-"""Usual rows of an Arrow batch straight into bodies of batch requests. See messages.py and sending.py, the truth.
+"""From the rows of an Arrow batch to the bodies of batch requests, for usual rows. messages.py and sending.py are the
+plain form and decide what is right.
 
-Usual is a row with a body, and no other properties than tags, keys and its unique key, none of which holds a separator.
-One row that is not, and the whole batch is left to the plain way, which also knows how to complain.
+A usual row has a body, and no other properties than tags, keys and its unique key, none of which contains a separator.
+If one row is not usual, the plain form takes the whole batch, and reports what is wrong.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -67,7 +68,9 @@ cdef inline char *put_int(char *out, uint64_t value, int size) noexcept:
     return out + size
 
 
-cdef inline char *put_property(char *out, const char *name, Py_ssize_t name_size, const char *data, Py_ssize_t size) noexcept:
+cdef inline char *put_property(
+    char *out, const char *name, Py_ssize_t name_size, const char *data, Py_ssize_t size
+) noexcept:
     out = put(out, name, name_size)
     out[0] = 1
     out = put(out + 1, data, size)
@@ -114,7 +117,7 @@ cdef class Encoder:
         return found
 
     cdef Py_ssize_t entry_size(self, Py_ssize_t row) noexcept:
-        """-1 if it is not usual."""
+        """The size of a row in a body; -1 if the row is not usual."""
         cdef Py_ssize_t body = self.body.size(row), text = self.text_size(row)
         if not 0 < body <= BODY_MAX or text < 0 or text > TEXT_MAX:
             return -1

@@ -1,20 +1,18 @@
-"""The compiled twin of rows.Rows: records straight into Arrow's buffers. See rows.py, which is the truth.
+"""The compiled form of rows.Rows: from records to the columns of a batch (_columns.pyx), without objects.
 
-A column is a `Column`: validity, offsets and data that grow as rows come. `finish` gives them to Arrow, which keeps
-them as long as the batch lives; nothing is copied again.
+rows.py is the plain form and decides what is right. It also takes the records that are unusual here (`add_plainly`).
 """
 
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memchr, memcmp, memcpy, memset
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memchr, memcmp, memcpy
 
-from kourou.protocol cimport layout
-from kourou.protocol.record cimport Scanner
 from kourou.protocol.crc cimport crc32
+from kourou.protocol.record cimport Scanner, bytes_at, names_of
+from kourou.protocol.scan cimport int32_at, kourou_is_ascii, put_number
+from kourou.spark._columns cimport Column
 
 from kourou.protocol.compression import DECOMPRESSED_LIMIT_BYTES
 from kourou.protocol.hashes import crc32 as _crc32
@@ -41,261 +39,13 @@ cdef enum:
     BORN_V6 = 0x10
     STORE_V6 = 0x20
     BATCH_INSIDE = 0xC0
-    PROPERTIES_CHECKED = 256  # more than these are left to the plain twin
+    PROPERTIES_CHECKED = 256  # a record with more is left to the plain form
 
 cdef int64_t MS_MAX = 9223372036854775
 
 
-# Memory of batches that are gone, for those to come: fresh memory costs a page fault for every 4 KiB.
-cdef enum:
-    SPARE_COUNT = 32
-    SPARE_LEAST = 16 * 1024
-    SPARE_TOTAL = 32 * 1024 * 1024
-
-cdef char *spare[SPARE_COUNT]
-cdef Py_ssize_t spare_room[SPARE_COUNT]
-cdef Py_ssize_t spare_total = 0
-cdef int spares = 0
-
-
-cdef bint keep_spare(char *data, Py_ssize_t room) noexcept:
-    global spares, spare_total
-    if spares == SPARE_COUNT or room < SPARE_LEAST or spare_total + room > SPARE_TOTAL:
-        return False
-    spare[spares] = data
-    spare_room[spares] = room
-    spare_total += room
-    spares += 1
-    return True
-
-
-cdef char *take_spare(Py_ssize_t need, Py_ssize_t *room) noexcept:
-    """The smallest that is large enough and not far too large; NULL if there is none."""
-    global spares, spare_total
-    cdef int i, best = -1
-    cdef char *data
-    for i in range(spares):
-        if need <= spare_room[i] <= need * 2 and (best < 0 or spare_room[i] < spare_room[best]):
-            best = i
-    if best < 0:
-        return NULL
-    data = spare[best]
-    room[0] = spare_room[best]
-    spare_total -= room[0]
-    spares -= 1
-    spare[best] = spare[spares]
-    spare_room[best] = spare_room[spares]
-    return data
-
-
-@cython.final
-cdef class Block:
-    """Memory that grows, and that Arrow may keep."""
-
-    cdef char *data
-    cdef Py_ssize_t size, room
-
-    def __dealloc__(self):
-        if not keep_spare(self.data, self.room):
-            PyMem_RawFree(self.data)
-
-    def __getbuffer__(self, Py_buffer *view, int flags):
-        PyBuffer_FillInfo(view, self, self.data, self.size, 1, flags)
-
-    cdef inline char *more(self, Py_ssize_t count) except NULL:
-        """Where the next `count` bytes go."""
-        cdef Py_ssize_t at = self.size
-        if at + count > self.room:
-            self.grow(at + count)
-        self.size = at + count
-        return self.data + at
-
-    cdef int grow(self, Py_ssize_t need) except -1:
-        cdef Py_ssize_t room = self.room * 2
-        cdef void *data
-        if room < need:
-            room = need
-        if room < 1024:
-            room = 1024
-        if self.data == NULL:
-            self.data = take_spare(room, &self.room)
-            if self.data != NULL:
-                return 0
-        data = PyMem_RawRealloc(self.data, room)
-        if data == NULL:
-            raise MemoryError()
-        self.data = <char *> data
-        self.room = room
-        return 0
-
-    cdef inline int put32(self, int32_t value) except -1:
-        (<int32_t *> self.more(4))[0] = value
-        return 0
-
-    cdef inline int put64(self, int64_t value) except -1:
-        (<int64_t *> self.more(8))[0] = value
-        return 0
-
-    cdef inline int put(self, const void *data, Py_ssize_t size) except -1:
-        if size > 0:
-            memcpy(self.more(size), data, size)
-        return 0
-
-
-@cython.final
-cdef class Column:
-    """One column's buffers. `kind`: 4 and 8 are integers of that size, 1 is text or bytes, 2 a map."""
-
-    cdef readonly str name
-    cdef int kind
-    cdef Block valid, offsets, data
-    cdef Column keys, values  # of a map
-    cdef Py_ssize_t rows, nulls
-    cdef Py_ssize_t data_needed, offsets_needed  # by the batch before this one
-    cdef unsigned char host[8]  # the last one that was put here, and its text
-    cdef char host_text[32]
-    cdef Py_ssize_t host_size
-
-    def __init__(self, str name, int kind):
-        self.name = name
-        self.kind = kind
-        self.data_needed = self.offsets_needed = 0
-        if kind == 2:
-            self.keys = Column("key", 1)
-            self.values = Column("value", 1)
-        self.begin()
-
-    cdef int begin(self) except -1:
-        self.valid = Block()
-        self.data = Block()
-        self.offsets = Block()
-        self.rows = self.nulls = 0
-        if self.offsets_needed:
-            self.offsets.grow(self.offsets_needed)
-        if self.kind <= 2:
-            self.offsets.put32(0)
-        if self.data_needed:
-            self.data.grow(self.data_needed)
-        if self.kind == 2:
-            self.keys.begin()
-            self.values.begin()
-        return 0
-
-    cdef inline int is_there(self) except -1:
-        """A row that has a value: only once something was null is that written down."""
-        if self.nulls:
-            self.mark(True)
-        self.rows += 1
-        return 0
-
-    cdef int mark(self, bint there) except -1:
-        cdef Py_ssize_t row = self.rows
-        if row >> 3 >= self.valid.size:
-            self.valid.more(1)[0] = 0
-        if there:
-            (<uint8_t *> self.valid.data)[row >> 3] |= 1 << (row & 7)
-        return 0
-
-    cdef int put_null(self) except -1:
-        cdef Py_ssize_t row = self.rows, full
-        if not self.nulls:  # so far all were there
-            full = row >> 3
-            if full:
-                memset(self.valid.more(full), 0xFF, full)
-            if row & 7:
-                self.valid.more(1)[0] = (1 << (row & 7)) - 1
-        self.nulls += 1
-        self.mark(False)
-        self.rows += 1
-        if self.kind == 4:
-            self.data.put32(0)
-        elif self.kind == 8:
-            self.data.put64(0)
-        elif self.kind == 1:
-            self.offsets.put32(<int32_t> self.data.size)
-        else:
-            self.offsets.put32(<int32_t> self.keys.rows)
-        return 0
-
-    cdef inline int put32(self, int32_t value) except -1:
-        self.data.put32(value)
-        return self.is_there()
-
-    cdef inline int put64(self, int64_t value) except -1:
-        self.data.put64(value)
-        return self.is_there()
-
-    cdef inline int put_text(self, const void *data, Py_ssize_t size) except -1:
-        self.data.put(data, size)
-        return self.end_text()
-
-    cdef inline int end_text(self) except -1:
-        if self.data.size > 0x7FFFFFFF:
-            raise OverflowError(f"more than 2 GiB in column {self.name} of one batch")
-        self.offsets.put32(<int32_t> self.data.size)
-        return self.is_there()
-
-    cdef int put_value(self, object value) except -1:
-        """Any value, as the plain twin has it."""
-        cdef bytes raw
-        if value is None:
-            return self.put_null()
-        if self.kind == 4:
-            return self.put32(value)
-        if self.kind == 8:
-            return self.put64(value)
-        if self.kind == 1:
-            raw = value.encode() if isinstance(value, str) else value
-            return self.put_text(PyBytes_AS_STRING(raw), PyBytes_GET_SIZE(raw))
-        for key, item in value:
-            self.keys.put_value(key)
-            self.values.put_value(item)
-        self.offsets.put32(<int32_t> self.keys.rows)
-        return self.is_there()
-
-    def array(self, pa, kind):
-        """As an Arrow array; the column begins anew."""
-        valid = pa.py_buffer(self.valid) if self.nulls else None
-        if self.kind == 2:
-            entries = pa.StructArray.from_buffers(
-                pa.struct([kind.key_field, kind.item_field]),
-                self.keys.rows,
-                [None],
-                children=[self.keys.array(pa, kind.key_type), self.values.array(pa, kind.item_type)],
-            )
-            made = pa.Array.from_buffers(
-                kind, self.rows, [valid, pa.py_buffer(self.offsets)], self.nulls, children=[entries]
-            )
-        else:
-            if self.data.data == NULL:
-                self.data.grow(1)
-            buffers = [valid, pa.py_buffer(self.data)]
-            if self.kind == 1:
-                buffers.insert(1, pa.py_buffer(self.offsets))
-            made = pa.Array.from_buffers(kind, self.rows, buffers, self.nulls)
-        self.data_needed = self.data.size + (self.data.size >> 4)
-        self.offsets_needed = self.offsets.size + (self.offsets.size >> 4)
-        self.begin()
-        return made
-
-
-cdef inline bint is_ascii(const unsigned char *p, Py_ssize_t size) noexcept nogil:
-    cdef uint64_t word
-    cdef Py_ssize_t at = 0
-    while at + 8 <= size:
-        memcpy(&word, p + at, 8)
-        if word & <uint64_t> 0x8080808080808080:
-            return False
-        at += 8
-    while at < size:
-        if p[at] & 0x80:
-            return False
-        at += 1
-    return True
-
-
 cdef inline bint is_utf8(const unsigned char *p, Py_ssize_t size) except -1:
-    if is_ascii(p, size):
+    if kourou_is_ascii(p, size):
         return True
     try:
         PyUnicode_DecodeUTF8(<char *> p, size, NULL)
@@ -322,32 +72,19 @@ cdef inline int put_hex(Column column, const unsigned char *host, Py_ssize_t siz
     return column.end_text()
 
 
-cdef inline char *put_decimal(char *out, unsigned int value) noexcept:
-    cdef char digits[10]
-    cdef int n = 10
-    while True:
-        n -= 1
-        digits[n] = c'0' + value % 10
-        value //= 10
-        if not value:
-            break
-    memcpy(out, digits + n, 10 - n)
-    return out + 10 - n
-
-
 cdef inline int put_host(Column column, const unsigned char *host) except -1:
     """An IPv4 address and its port. Neighbours often have the same."""
-    cdef char *out
+    cdef uint8_t *out
     cdef int i
     if not column.host_size or memcmp(column.host, host, 8) != 0:
-        out = column.host_text
+        out = <uint8_t *> column.host_text
         for i in range(4):
-            out = put_decimal(out, host[i])
+            out = put_number(out, host[i])
             out[0] = c':' if i == 3 else c'.'
             out += 1
-        out = put_decimal(out, <unsigned int> layout._int32(host + 4))
+        out = put_number(out, int32_at(host + 4))
         memcpy(column.host, host, 8)
-        column.host_size = out - column.host_text
+        column.host_size = <char *> out - column.host_text
     return column.put_text(column.host_text, column.host_size)
 
 
@@ -462,7 +199,7 @@ cdef class CompiledRows:
 
     cdef bint wants_topic(self, Scanner scanner) except -1:
         """Asked of the test once for each topic; neighbours in the log often have the same."""
-        cdef const unsigned char *p = &scanner._view[scanner.topic_at] if scanner.topic_size else NULL
+        cdef const unsigned char *p = bytes_at(scanner, scanner.topic_at) if scanner.topic_size else NULL
         if (
             self.last_topic is None
             or PyBytes_GET_SIZE(self.last_topic) != scanner.topic_size
@@ -473,20 +210,20 @@ cdef class CompiledRows:
         return self.last_verdict
 
     cdef bint is_usual(self, Scanner scanner) except -1:
-        """Can `add` take it? What it can't, the plain twin knows how to."""
+        """Can `add` take the record? If not, `add_plainly` does."""
         cdef int sys_flag = scanner.sys_flag
         if sys_flag & (BORN_V6 | STORE_V6):
             return False
         if self.decompressing and (sys_flag & COMPRESSED or sys_flag & BATCH_INSIDE == BATCH_INSIDE):
             return False
         if self.verify and scanner.body_size:
-            if crc32(&scanner._view[scanner.body_at], scanner.body_size) != scanner.body_crc:
+            if crc32(bytes_at(scanner, scanner.body_at), scanner.body_size) != scanner.body_crc:
                 return False
-        if scanner.topic_size and not is_utf8(&scanner._view[scanner.topic_at], scanner.topic_size):
+        if scanner.topic_size and not is_utf8(bytes_at(scanner, scanner.topic_at), scanner.topic_size):
             return False
         if not scanner.properties_size:
             return True
-        cdef const unsigned char *p = &scanner._view[scanner.properties_at]
+        cdef const unsigned char *p = bytes_at(scanner, scanner.properties_at)
         return is_utf8(p, scanner.properties_size) and self.names_differ(p, scanner.properties_size)
 
     cdef bint names_differ(self, const unsigned char *p, Py_ssize_t size) noexcept:
@@ -520,7 +257,7 @@ cdef class CompiledRows:
 
     cdef int add(self, Scanner scanner) except -1:
         """A usual record: IPv4 hosts, valid text, a body as it is."""
-        cdef const unsigned char *base = &scanner._view[0]
+        cdef const unsigned char *base = bytes_at(scanner, 0)
         cdef const unsigned char *record = base + scanner.at
         if self.topic is not None:
             self.topic.put_text(base + scanner.topic_at, scanner.topic_size)
@@ -571,9 +308,7 @@ cdef class CompiledRows:
     cdef int add_lifted(self, Scanner scanner) except -1:
         """The properties that are columns of their own."""
         cdef Py_ssize_t tags, tags_size, keys, keys_size, unique, unique_size
-        tags, tags_size, keys, keys_size, unique, unique_size = layout.find_names(
-            scanner._view, scanner.properties_at, scanner.properties_at + scanner.properties_size
-        )
+        tags, tags_size, keys, keys_size, unique, unique_size = names_of(scanner)
         put_found(self.tags_column, scanner, tags, tags_size)
         put_found(self.keys, scanner, keys, keys_size)
         put_found(self.unique_key, scanner, unique, unique_size)
@@ -638,4 +373,4 @@ cdef int put_found(Column column, Scanner scanner, Py_ssize_t at, Py_ssize_t siz
         return 0
     if not size:
         return column.put_null()
-    return column.put_text(&scanner._view[at], size)
+    return column.put_text(bytes_at(scanner, at), size)
