@@ -7,9 +7,11 @@ memory and is an addition: another module does the same in plain Python.
 HOT_MODULES: dict[str, str] = {
     "kourou.broker._lane": "src/kourou/broker/_lane.pyx",
     "kourou.broker._lane_answers": "src/kourou/broker/_lane_answers.pyx",
+    "kourou.broker._lane_ends": "src/kourou/broker/_lane_ends.pyx",
     "kourou.broker._lane_pulls": "src/kourou/broker/_lane_pulls.pyx",
     "kourou.broker._lane_scan": "src/kourou/broker/_lane_scan.pyx",
     "kourou.broker._lane_sends": "src/kourou/broker/_lane_sends.pyx",
+    "kourou.broker._lane_signing": "src/kourou/broker/_lane_signing.pyx",
     "kourou.protocol._wire": "src/kourou/protocol/_wire.pyx",
     "kourou.protocol.record": "src/kourou/protocol/record.py",
     "kourou.spark._columns": "src/kourou/spark/_columns.pyx",

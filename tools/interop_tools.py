@@ -1,4 +1,4 @@
-"""Installs what tests need and the machine lacks (Java 17, Maven, Go, libfaketime), where it may: root with apt-get.
+"""Installs what tests need and the machine lacks (Java 17, Maven, Go, libfaketime, a browser), as root with apt-get.
 
 Where it may not, it says so loudly; the tests that need the missing tool are then skipped with the same reason.
 """
@@ -15,6 +15,7 @@ TOOLS = {
     "mvn": "maven",
     "go": "golang-go",
     "libfaketime": "libfaketime",
+    "chromium-headless-shell": "chromium-headless-shell",
 }
 
 
@@ -41,6 +42,8 @@ def main() -> int:
 def _found(tool: str) -> bool:
     if tool == "libfaketime":
         return any(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
+    if tool == "chromium-headless-shell" and (os.environ.get("KOUROU_CHROMIUM") or shutil.which("chromium")):
+        return True  # tests/console takes it
     return bool(shutil.which(tool) or (tool == "go" and os.access("/usr/local/go/bin/go", os.X_OK)))
 
 

@@ -7,7 +7,7 @@ import sys
 
 
 def main(folder: str) -> int:
-    if sys.version_info < (3, 11):  # noqa: UP036 -- an older Python is exactly who reads this
+    if sys.version_info < (3, 11):  # noqa: UP036 -- an older Python runs this line
         print(f"kourou needs Python 3.11 or newer; this is {sys.version.split()[0]}. Set PYTHON=…", file=sys.stderr)
         return 1
     if _venv(folder):

@@ -20,13 +20,13 @@ INTRODUCTION = """\
 
 <!-- Written by tools/rpc_table.py from kourou.protocol.headers. Change that, then run the tool. -->
 
-Every request of the protocol, by who asks whom. A header travels as a map of strings (`extFields`): `int` and `long`
-are decimal numbers, `bool` is `true` or `false`. A field with `*` must be there; others are left out when there is
-nothing to say. Any request may also carry `ns`, `nsd`, `bname`, `oway` and `lo`
+This page lists all requests of the protocol, by sender and receiver. A header is a map of strings (`extFields`): `int`
+and `long` are decimal numbers, `bool` is `true` or `false`. Fields with `*` are required; others may be omitted. Any
+request may also have the fields `ns`, `nsd`, `bname`, `oway` and `lo`
 (`Common` in [client.py](../src/kourou/protocol/headers/client.py)).
 
-*Needs* is what the access rules ask for: one of the rights, on each of the resources that the request names. Bodies in
-`this type` are JSON, declared in [bodies](../src/kourou/protocol/bodies/__init__.py).
+*Needs* is what access control requires: one of the rights, on each of the resources. Bodies in `this type` are JSON,
+declared in [bodies](../src/kourou/protocol/bodies/__init__.py).
 """
 
 
@@ -48,13 +48,14 @@ def entry(info: RequestInfo) -> str:
     if info.body:
         lines.append(f"- Body: {body(info.body)}")
     if info.one_way:
-        lines.append("- Sent one way: nobody waits for an answer")
+        lines.append("- One-way: senders do not wait for an answer")
     if info.answer:
         lines.append(f"- Answer `{info.answer.__name__}`: {fields(info.answer)}")
     if info.answer_body:
         lines.append(f"- Answer's body: {body(info.answer_body)}")
     if info.access:
-        lines.append(f"- Needs {access(info.access, info.header)}")
+        needed = [access(part, info.header) for part in info.access.parts]
+        lines.append(f"- Needs {', and '.join(needed)}")
     head, about, *items = lines
     return f"{head}\n{about}\n" + ("\n" + "\n".join(items) + "\n" if items else "")
 
@@ -90,7 +91,7 @@ def access(needed: Access, header: type[Header] | None) -> str:
         f"the {resource.value} in `{keys[attribute]}`" if attribute else f"the {resource.value}"
         for resource, attribute, _ in needed.targets
     ]
-    return f"{rights} on {' and '.join(targets) if targets else 'what the body names'}"
+    return f"{rights} on {' and '.join(targets) if targets else 'the resources that the body names'}"
 
 
 def main() -> int:
