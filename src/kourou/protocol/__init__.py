@@ -1,1 +1,1 @@
-"""Bytes <-> values of the RocketMQ remoting protocol; pure, imports nothing of ours."""
+"""Encodes and decodes the RocketMQ remoting protocol. Pure: no I/O, and no imports from other packages of Kourou."""

@@ -1,8 +1,8 @@
-"""The compiled form of the codec: usual JSON headers, from memory to values and back.
+"""The compiled codec for usual JSON headers.
 
-It accepts compact JSON with known top-level keys, text in all header fields, numbers of 32 bits and valid UTF-8
-(scan.pxd). Everything else goes to `command.py`, which decides, errors included. So the two can only differ where this
-module accepts something, and tests/property/test_wire.py compares them there.
+It accepts compact JSON with known top-level keys, header fields that are strings, numbers of 32 bits and valid UTF-8
+(scan.pxd). Everything else is passed to `command.py`, errors included. The two can therefore differ only in what this
+module accepts, and tests/property/test_wire.py compares them there.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -65,9 +65,9 @@ cdef object _size_error = _command.size_error
 cdef object _new_command = Command
 
 
-# ── The fields of a command, by their place in memory ───────────────────────────────────────────────────────────────
-# A struct's fields are slots, and its member descriptors know their places. Reading a slot costs a tenth of looking up
-# the attribute, and there are nine of them.
+# ── The fields of a command, by their position in memory ────────────────────────────────────────────────────────────
+# A struct's fields are slots, and its member descriptors know their offsets. Reading a slot costs a tenth of an
+# attribute lookup, and a command has nine fields.
 
 cdef Py_ssize_t _place(str field) except -1:
     descriptor = Command.__dict__[field]
@@ -100,7 +100,7 @@ cdef inline const char* _utf8(object text, Py_ssize_t* size) except NULL:
 cdef object _OTHER = "OTHER"
 cdef Py_ssize_t FIELDS_MAX = _command.FIELDS_MAX
 
-# Fixed work space: the interpreter lock protects it. What does not fit is left to the plain path.
+# Fixed buffers, protected by the interpreter lock. Whatever does not fit is decoded by the plain codec.
 cdef enum:
     UNESCAPED_MAX = 65536
     FIELD_SLOTS = 512
@@ -114,7 +114,7 @@ cdef enum:
 cdef uint8_t _scratch[UNESCAPED_MAX]
 
 
-# ── Header field names and values seen before ───────────────────────────────────────────────────────────────────────
+# ── Header field names and values of earlier frames ─────────────────────────────────────────────────────────────────
 # A direct-mapped table of names, each with its last value: topic, group and broker repeat from request to request, so
 # most fields cost no allocation, no decoding and no hashing. The table has a fixed size: new names replace others.
 
@@ -134,7 +134,7 @@ cdef Seen _language_seen
 
 
 cdef inline object _seen(Seen* seen, const uint8_t* at, Py_ssize_t size):
-    """The text of these bytes, from `seen` where it is the same as last time. Raises UnicodeDecodeError."""
+    """The text of these bytes; the cached object in `seen` if it is unchanged. Raises UnicodeDecodeError."""
     if size == seen.size and seen.text != NULL:
         if size == 1:
             if seen.utf8[0] == at[0]:
@@ -163,7 +163,7 @@ cdef inline Slot* _slot(const Text* name) noexcept nogil:
 # ── JSON text ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 cdef object _unescaped(const uint8_t* p, const uint8_t* end):
-    """The text between p and end; None if the plain path must decode it. Raises UnicodeDecodeError."""
+    """The text between p and end; None if the plain codec must decode it. Raises UnicodeDecodeError."""
     cdef Py_ssize_t n
     if end - p > UNESCAPED_MAX:
         return None
@@ -176,7 +176,7 @@ cdef object _unescaped(const uint8_t* p, const uint8_t* end):
 # ── Decoding ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 cdef inline bint _is_text(PyObject* text, const Text* other):
-    """Is the str ASCII, and has it these bytes? False also if that is not known."""
+    """True if the str is ASCII and equals these bytes. False also if that is unknown."""
     if not PyUnicode_CheckExact(<object>text) or not PyUnicode_IS_COMPACT_ASCII(<object>text):
         return False
     return PyUnicode_GET_LENGTH(<object>text) == other.size and (
@@ -192,7 +192,7 @@ cdef struct Field:
 
 
 cdef inline const uint8_t* _next_field(const uint8_t* p, const uint8_t* end, Field* field) noexcept nogil:
-    """Read the field whose name begins with the quote at p: what follows it. NULL: the plain path must decode it."""
+    """Read the field whose name begins with the quote at p; return the position after it. NULL: use the plain codec."""
     field.name.at = p + 1
     p = name_end(p + 1, end)
     if p == NULL:
@@ -207,7 +207,7 @@ cdef inline const uint8_t* _next_field(const uint8_t* p, const uint8_t* end, Fie
 
 
 cdef inline object _value(Slot* slot, Field* field):
-    """The value of a field; None if the plain path must decode it. Raises UnicodeDecodeError."""
+    """The value of a field; None if the plain codec must decode it. Raises UnicodeDecodeError."""
     if field.escaped:
         return _unescaped(field.value.at, field.value.at + field.value.size)
     return _seen(&slot.value, field.value.at, field.value.size)
@@ -216,8 +216,8 @@ cdef inline object _value(Slot* slot, Field* field):
 cdef dict _fields_like(dict shape, const uint8_t** at, const uint8_t* end):
     """Header fields with the names of `shape`, in its order: a copy of `shape` in which changed values are replaced.
 
-    Requests of a kind have the same fields, and most of them the same values. Copying a dict costs a third of filling a
-    new one. None: the names are others, or the plain path must decode the header.
+    Requests of one kind have the same fields, and most of them the same values. Copying a dict costs a third of filling
+    a new one. None: the names differ, or the plain codec must decode the header.
     """
     cdef const uint8_t* p = at[0]
     cdef Field field
@@ -259,7 +259,7 @@ cdef void _remember_shape(Slot* first, dict ext):
 
 
 cdef dict _fields(const uint8_t** at, const uint8_t* end):
-    """The header fields whose object begins at `at`, which is moved past it. None: the plain path must decode them."""
+    """The header fields of the object that begins at `at`, which is moved past it. None: use the plain codec."""
     cdef const uint8_t* p = at[0]
     cdef Field field
     cdef Slot* slot
@@ -300,7 +300,7 @@ cdef dict _fields(const uint8_t** at, const uint8_t* end):
 
 
 cdef object _header(const uint8_t* p, const uint8_t* end, const uint8_t* frame_end):
-    """The command of a usual JSON header; None if the plain path must decode it. Raises UnicodeDecodeError."""
+    """The command of a usual JSON header; None if the plain codec must decode it. Raises UnicodeDecodeError."""
     cdef Header header
     cdef object language = _OTHER, remark = None, ext = None
     cdef int met
@@ -361,7 +361,7 @@ def split(bytes data not None, Py_ssize_t limit):
 # ── Encoding ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 cdef uint8_t* _put_text(uint8_t* out, const uint8_t* text, Py_ssize_t size) noexcept nogil:
-    """A JSON string with its quotes; at most 6 bytes a byte, and 2."""
+    """Write a JSON string with its quotes: at most 6 bytes per input byte, plus 2."""
     cdef const uint8_t* end = text + size
     cdef const uint8_t* run
     cdef uint8_t c
@@ -407,7 +407,7 @@ cdef uint8_t _frame[FRAME_MAX]
 
 
 cdef inline bint _has_room(uint8_t* out, Py_ssize_t size) noexcept nogil:
-    """Room for a text of this size at its worst, and for all fixed parts of a header after it."""
+    """True if a text of this size fits, fully escaped, with all fixed parts of a header after it."""
     return 6 * size + FIXED_MAX <= _frame + FRAME_MAX - out
 
 

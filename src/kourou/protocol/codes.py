@@ -1,13 +1,13 @@
 """The numbers of the protocol: request and response codes, flags, languages, versions.
 
-Names are RocketMQ's own, misspellings included, so that a reader finds them in Apache's documentation and logs.
+Names are RocketMQ's own, misspellings included, so that they can be found in Apache's documentation and logs.
 """
 
 from enum import IntEnum, IntFlag
 
 
 class RequestCode(IntEnum):
-    """What a request asks for. Codes above 32767 do not fit the binary header and travel as JSON only."""
+    """The kind of a request. Codes above 32767 do not fit the binary header and are sent as JSON."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -178,10 +178,15 @@ class RequestCode(IntEnum):
     GET_LITE_GROUP_INFO = 200078
     TRIGGER_LITE_DISPATCH = 200079
     BATCH_ACK_MESSAGE = 200151
+    PROMOTE_BROKER = 500_001  # this and the next ones are Kourou's own
+    DEMOTE_BROKER = 500_002
+    GET_RAFT_STATUS = 500_003
+    TRANSFER_RAFT_LEADERSHIP = 500_004
+    CHANGE_RAFT_MEMBER = 500_005
 
 
 class ResponseCode(IntEnum):
-    """How a request ended. `kourou.protocol.errors` has an exception for each but SUCCESS."""
+    """The result of a request. `kourou.protocol.errors` has an exception for each code except SUCCESS."""
 
     RPC_TIME_OUT = -1006
     RPC_SEND_TO_CHANNEL_FAILED = -1004
@@ -290,7 +295,7 @@ class PullSysFlag(IntFlag):
     CLASS_FILTER = 8
     LITE_PULL = 16
     BULK = 1 << 16
-    """Kourou's own: the limits in bytes alone decide how many messages are given, those in number do not count."""
+    """An extension of Kourou: the answer is limited by bytes only, not by the number of messages."""
 
 
 class TopicSysFlag(IntFlag):
@@ -301,7 +306,7 @@ class TopicSysFlag(IntFlag):
 
 
 class Perm(IntFlag):
-    """What clients may do with a queue. INHERIT marks a topic from which others are created."""
+    """The permissions of clients on a queue. INHERIT marks a topic that is a template for new topics."""
 
     INHERIT = 1
     WRITE = 2
@@ -310,7 +315,7 @@ class Perm(IntFlag):
 
 
 class Language(IntEnum):
-    """The byte of the binary header; the JSON header carries the name."""
+    """The language as the byte in the binary header; the JSON header contains the name."""
 
     JAVA = 0
     CPP = 1
@@ -329,7 +334,7 @@ class Language(IntEnum):
 
 
 class Version(IntEnum):
-    """Releases that change what a peer understands. Each release counts two: its snapshot, then itself."""
+    """Releases that change the protocol. Each release counts two: its snapshot, then the release."""
 
     V3_0_11 = 37
     V3_4_9 = 121
@@ -339,11 +344,31 @@ class Version(IntEnum):
     V5_5_0 = 513
 
 
+def version_name(number: int) -> str:
+    """A release as Apache names it, such as V4_9_8 or V5_5_1_SNAPSHOT."""
+    if number >= 612:
+        return "HIGHER_VERSION"
+    if number >= 212:  # ten releases for each minor version
+        release = 400 + (number - 212) // 2
+        name = f"V{release // 100}_{release // 10 % 10}_{release % 10}"
+    elif number >= 86:  # nine for each
+        minor, patch = divmod((number - 86) // 2, 9)
+        name = f"V3_{3 + minor}_{1 + patch}"
+    elif number >= 46:
+        minor, patch = divmod((number - 46) // 2, 10)
+        name = f"V3_{1 + minor}_{patch}"
+    elif number >= 16:
+        name = f"V3_0_{1 + (number - 16) // 2}"
+    else:
+        return "V3_0_0"
+    return name if number % 2 else f"{name}_SNAPSHOT"
+
+
 CURRENT_VERSION = Version.V5_5_0
-"""What our commands carry: the release whose behaviour we match."""
+"""The version in our commands: the release whose behaviour Kourou matches."""
 
 MASTER_ID = 0
-"""The broker id of a master; slaves have greater ones."""
+"""The broker id of a master; slaves have larger ids."""
 
 ADVICE = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
-"""What Apache adds to a remark; its tools print advice of their own after a remark that has none."""
+"""The suffix that Apache adds to remarks; its tools print their own advice after a remark without it."""

@@ -1,7 +1,7 @@
 """Compressed bodies: zlib, LZ4 frames, Zstandard frames.
 
-A message's `sysFlag` says whether its body is compressed (bit 0) and how (bits 8 to 10). Clients before 5.0 set bit 0
-alone and mean zlib.
+Bit 0 of a message's `sysFlag` says whether its body is compressed, bits 8 to 10 say how. Clients before 5.0 set bit 0
+only, and compress with zlib.
 """
 
 import zlib
@@ -15,18 +15,18 @@ from kourou.protocol.codes import COMPRESSION_MASK, SysFlag
 from kourou.protocol.errors import BodyError
 
 DEFAULT_LEVEL: Final = 5
-"""The level that clients use: zlib's and Zstandard's. LZ4 knows no levels here, as in Java."""
+"""The level that clients use for zlib and Zstandard. LZ4 has no levels here, as in Java."""
 
 DECOMPRESSED_LIMIT_BYTES: Final = 16 * 1024 * 1024
-"""Four times the largest body that a broker takes by default, and as large as a body can be that is not compressed: no
-frame is larger. Callers with a limit of their own (`max_body`) pass it."""
+"""The limit of a decompressed body: four times the largest body that a broker accepts by default, and the largest
+uncompressed body that fits a frame. Callers with their own limit (`max_body`) pass it."""
 
 
-_COMPRESSED: Final = int(SysFlag.COMPRESSED)  # as an int: the operators of IntFlag take a microsecond
+_COMPRESSED: Final = int(SysFlag.COMPRESSED)  # as an int: the operators of IntFlag cost a microsecond
 
 
 class Compression(IntEnum):
-    """How a body is compressed: the value of the type bits in `sysFlag`."""
+    """The compression of a body: the value of the type bits in `sysFlag`."""
 
     LZ4 = SysFlag.COMPRESSION_LZ4
     ZSTD = SysFlag.COMPRESSION_ZSTD
@@ -34,7 +34,7 @@ class Compression(IntEnum):
 
 
 def compression_of(sys_flag: int) -> Compression | None:
-    """How the body with these flags is compressed, None when it is not. Raises BodyError for an unknown type."""
+    """The compression that these flags state; None without compression. Raises BodyError for an unknown type."""
     if not sys_flag & _COMPRESSED:
         return None
     bits = sys_flag & COMPRESSION_MASK
@@ -47,12 +47,12 @@ def compression_of(sys_flag: int) -> Compression | None:
 
 
 def with_compression(sys_flag: int, kind: Compression) -> int:
-    """The flags of a body compressed this way."""
+    """The flags of a body with this compression."""
     return (sys_flag & ~COMPRESSION_MASK) | _COMPRESSED | kind
 
 
 def without_compression(sys_flag: int) -> int:
-    """The flags of the same message once its body is decompressed. The type bits stay, as in Java."""
+    """The flags of the same message after its body is decompressed. The type bits stay, as in Java."""
     return sys_flag & ~_COMPRESSED
 
 
@@ -64,20 +64,20 @@ def compress(body: bytes | memoryview, kind: Compression, level: int = DEFAULT_L
         case Compression.ZSTD:
             return zstandard.ZstdCompressor(level=level).compress(body)
         case Compression.LZ4:
-            # Linked blocks compress better, but Java's reader refuses them.
+            # Linked blocks compress better, but Java's decoder rejects them.
             compressed: bytes = lz4.frame.compress(body, block_linked=False)
             return compressed
 
 
 def decompress(body: bytes | memoryview, sys_flag: int, limit: int = DECOMPRESSED_LIMIT_BYTES) -> bytes:
-    """The body as its sender had it. Raises BodyError for broken data, or when it would become larger than `limit`."""
+    """The decompressed body. Raises BodyError for invalid data, or if the result would be larger than `limit`."""
     kind = compression_of(sys_flag)
     if kind is None:
         return bytes(body)
     try:
         return _DECOMPRESS[kind](body, limit)
     except (zlib.error, zstandard.ZstdError, RuntimeError, ValueError) as error:
-        reason = f"{len(body)} bytes of {kind.name} do not decompress into at most {limit} bytes (max_body): {error}"
+        reason = f"{len(body)} bytes of {kind.name} do not decompress into {limit} bytes (max_body): {error}"
         raise BodyError(reason) from None
 
 
@@ -93,18 +93,18 @@ def _unlz4(body: bytes | memoryview, limit: int) -> bytes:
 
 def _whole(plain: bytes, ended: bool, limit: int) -> bytes:
     if len(plain) > limit:
-        raise ValueError("there is more")
+        raise ValueError("the result is too large")
     if not ended:
-        raise ValueError("the end is missing")
+        raise ValueError("the data is truncated")
     return plain
 
 
 def _unzstd(body: bytes | memoryview, limit: int) -> bytes:
-    # A frame may announce its size, and the library then allocates that much whatever the limit says. For one that
-    # announces none it allocates the limit, whose pages stay untouched.
+    # A frame may state its decompressed size, and the library allocates that much regardless of the limit. For a frame
+    # that states none it allocates the limit; those pages are not touched before they are needed.
     announced = zstandard.frame_content_size(body)
     if announced > limit:
-        raise ValueError(f"{announced} are announced")
+        raise ValueError(f"the frame states {announced} bytes")
     return zstandard.ZstdDecompressor().decompress(body, max_output_size=limit or 1)
 
 

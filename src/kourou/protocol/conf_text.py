@@ -1,7 +1,7 @@
-"""Java's `.properties` text: what broker.conf and namesrv.conf are written in, and what config requests carry.
+"""Java's `.properties` format, used by broker.conf, namesrv.conf and config requests.
 
-Java: java.util.Properties, whose rules these are: `key=value`, `key:value` or `key value`; `#` and `!` start comment
-lines; a backslash at the end of a line joins the next one; `\\t \\n \\r \\f \\uXXXX` and escaped separators.
+The rules of java.util.Properties: `key=value`, `key:value` or `key value`; `#` and `!` start comment lines; a backslash
+at the end of a line joins it with the next; `\\t \\n \\r \\f \\uXXXX` and escaped separators.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ _BLANKS = " \t\f"
 
 
 def loads(text: str) -> dict[str, str]:
-    """The properties, the last value of a repeated key winning. Raises BodyError for a broken escape."""
+    """Parse properties; the last value of a repeated key counts. Raises BodyError for an invalid escape."""
     found: dict[str, str] = {}
     for line in _logical_lines(text):
         key, value = _split(line)
@@ -22,12 +22,12 @@ def loads(text: str) -> dict[str, str]:
 
 
 def dumps(properties: Mapping[str, str]) -> str:
-    """`key=value` lines in the order of keys, plain: as Apache answers config requests, without escapes."""
+    """`key=value` lines, sorted by key, without escapes: the format of Apache's answers to config requests."""
     return "".join(f"{key}={value}\n" for key, value in sorted(properties.items()))
 
 
 def dumps_escaped(properties: Mapping[str, str]) -> str:
-    """`key=value` lines that `loads` reads back, whatever the values hold."""
+    """`key=value` lines with escapes, so that `loads` returns the same values."""
     return "".join(f"{_escape(key, is_key=True)}={_escape(value)}\n" for key, value in sorted(properties.items()))
 
 
@@ -73,7 +73,7 @@ def _unescape(text: str) -> str:
         if char == "u":
             digits = text[at : at + 4]
             if len(digits) < 4 or not all(digit in "0123456789abcdefABCDEF" for digit in digits):
-                raise BodyError(f"\\u{digits} in properties is no character")
+                raise BodyError(f"invalid escape \\u{digits} in properties")
             out.append(chr(int(digits, 16)))
             at += 4
         else:

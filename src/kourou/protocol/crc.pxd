@@ -1,10 +1,10 @@
-# The CRC of a body in C, for all modules that are compiled. Plain Python uses zlib (hashes.crc32): the same result.
+# The CRC of a body in C, for all compiled modules. Plain Python uses zlib (hashes.crc32), with the same result.
 #
-# A call of zlib from Python costs more than the CRC of a small body, and the zlib of most systems takes a byte at a
-# time with tables. Where the processor multiplies polynomials (PCLMULQDQ), 64 bytes are folded at a time: the CRC of a
-# long message is that of a short one which leaves the same remainder, and each 16 bytes can be replaced by their
-# product with a power of x, added to the bytes that come so many bits later. The tables make the CRC of what remains
-# in the end: 16 bytes, and less than 16 more. See "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ" (Intel, 2009).
+# A call of zlib from Python costs more than the CRC of a small body, and the zlib of most systems processes one byte
+# at a time. With carry-less multiplication (PCLMULQDQ), 64 bytes are folded at a time: a long message has the same CRC
+# as a shorter one with the same remainder, and each 16 bytes can be replaced by their product with a power of x, added
+# to the bytes that follow that many bits later. Tables compute the CRC of the remaining 16 bytes and of a shorter tail.
+# See "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ" (Intel, 2009).
 
 from libc.stdint cimport uint8_t, uint32_t
 
@@ -59,7 +59,7 @@ cdef extern from *:
         return _mm_xor_si128(_mm_xor_si128(low, high), next);
     }
 
-    /* 64 bytes or more, in pieces of 16: as many bytes with the same CRC, when one starts with 0. */
+    /* Fold 64 bytes or more, a multiple of 16, into 16 bytes with the same CRC if computed from 0. */
     KOUROU_TARGET static void kourou_fold_all(uint32_t crc, const uint8_t* p, size_t size, uint8_t* left) {
         const __m128i by_512 = _mm_set_epi64x(0x1c6e41596LL, 0x154442bd4LL);
         const __m128i by_128 = _mm_set_epi64x(0x0ccaa009eLL, 0x1751997d0LL);

@@ -1,13 +1,13 @@
 """The exception tree.
 
     KourouError
-      ProtocolError             bytes that are not what the protocol says
+      ProtocolError             invalid bytes or values
         LocalProtocolError      ... and we were about to send them
         RemoteProtocolError     ... and the peer sent them
       RefusedError              the peer answered with a code other than success: a class per response code
 
-Each class says whether the same request may succeed later (`retriable`). A response code without a class of its own
-still raises: `RefusedError` itself, with code and remark.
+Each class says whether the same request may succeed later (`retriable`). A response code without its own class
+raises `RefusedError`, with code and remark.
 """
 
 from typing import ClassVar, Final
@@ -16,25 +16,25 @@ from kourou.protocol.codes import ResponseCode
 
 
 class KourouError(Exception):
-    """The root of all errors that Kourou raises on purpose."""
+    """The base of all errors that Kourou raises deliberately."""
 
     retriable: bool = False
 
 
 class ProtocolError(KourouError):
-    """Bytes or values that the protocol does not allow."""
+    """Bytes or values that violate the protocol."""
 
 
 class LocalProtocolError(ProtocolError):
-    """We tried to send something that the protocol does not allow."""
+    """We tried to send something that violates the protocol."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer sent something that the protocol does not allow."""
+    """The peer sent something that violates the protocol."""
 
 
 class FrameError(RemoteProtocolError):
-    """A frame that can't be cut out of the stream: the connection can't go on."""
+    """A frame that can't be separated from the stream: the connection must be closed."""
 
 
 class HeaderError(RemoteProtocolError):
@@ -46,7 +46,7 @@ class BodyError(RemoteProtocolError):
 
 
 class RefusedError(KourouError):
-    """The peer answered, and the answer is no."""
+    """The peer answered with an error."""
 
     code: ClassVar[ResponseCode | None] = None
     by_code: ClassVar[dict[int, type["RefusedError"]]] = {}
@@ -57,7 +57,7 @@ class RefusedError(KourouError):
             cls.retriable = retriable
         if code is not None:
             if code in RefusedError.by_code:
-                raise TypeError(f"{code.name} belongs to {RefusedError.by_code[code].__name__} already")
+                raise TypeError(f"{code.name} already belongs to {RefusedError.by_code[code].__name__}")
             cls.code = code
             RefusedError.by_code[code] = cls
 
@@ -69,10 +69,10 @@ class RefusedError(KourouError):
 
 
 def refused(code: int, remark: str | None = None) -> RefusedError:
-    """The exception for an answer's code and remark. Unknown codes give `RefusedError` itself.
+    """The exception for an answer's code and remark. Unknown codes give `RefusedError`.
 
-    Brokers give some refusals that will never change the code of a passing failure, SYSTEM_ERROR. Their remarks tell
-    (`PERMANENT_REMARKS`), and then the error is not `retriable`.
+    Brokers report some permanent errors with the code of a temporary one, SYSTEM_ERROR. Their remarks identify them
+    (`PERMANENT_REMARKS`); such an error is not `retriable`.
     """
     cls = RefusedError.by_code.get(code)
     error = cls(remark) if cls else RefusedError(remark, response_code=code)
@@ -82,8 +82,8 @@ def refused(code: int, remark: str | None = None) -> RefusedError:
 
 
 PERMANENT_REMARKS: Final = (
-    "timer message is not enabled",  # delays to the millisecond, on a broker without timers
-    "not in this broker",  # what our broker can't do yet
+    "timer message is not enabled",  # a delay in milliseconds, on a broker without timers
+    "not in this broker",  # a feature that our broker does not have yet
     "does not support consumer to filter message by",  # SQL92, on a broker without enablePropertyFilter
     "request queueId[",  # request queueId[7] is illegal
     "AclException",  # access control 1.0: unknown account, wrong signature, no permission
@@ -93,21 +93,21 @@ PERMANENT_REMARKS: Final = (
     "the delay level is",
     "LMQ_CONSUME_QUEUE_NUM_EXCEEDED",
 )
-"""Parts of remarks that say that the same request will be refused again."""
+"""Parts of remarks of permanent errors: the same request will be refused again."""
 
 _UNCLEAR: Final = frozenset({int(ResponseCode.SYSTEM_ERROR), int(ResponseCode.SERVICE_NOT_AVAILABLE)})
 
 
 class StoredButUnsafeError(RefusedError):
-    """The message is stored, but less safely than its flush or replication mode asks for."""
+    """The message is stored, but less durably than the flush or replication mode asks for."""
 
 
 class NothingToPullError(RefusedError):
-    """A pull without messages: not a fault, but a reason to ask again, perhaps elsewhere."""
+    """A pull without messages. Not a failure: pull again, perhaps from another broker."""
 
 
 class SubscriptionError(RefusedError):
-    """The consumer's subscription and the broker's knowledge of it do not fit."""
+    """The consumer's subscription does not match the broker's."""
 
 
 class TransactionError(RefusedError):
@@ -119,7 +119,7 @@ class RelayError(RefusedError):
 
 
 class ControllerError(RefusedError):
-    """An answer of the controllers that choose masters."""
+    """An error of the controllers that elect masters."""
 
 
 class RpcTimeOutError(RelayError, code=ResponseCode.RPC_TIME_OUT, retriable=True):
@@ -131,7 +131,7 @@ class RpcSendToChannelFailedError(RelayError, code=ResponseCode.RPC_SEND_TO_CHAN
 
 
 class RpcAddrIsNullError(RelayError, code=ResponseCode.RPC_ADDR_IS_NULL):
-    """A relayed request had no address to go to."""
+    """A relayed request had no address."""
 
 
 class RpcUnknownError(RelayError, code=ResponseCode.RPC_UNKNOWN):
@@ -139,19 +139,19 @@ class RpcUnknownError(RelayError, code=ResponseCode.RPC_UNKNOWN):
 
 
 class PeerFailedError(RefusedError, code=ResponseCode.SYSTEM_ERROR, retriable=True):
-    """The peer failed in a way that it has no code for; the remark says how."""
+    """The peer failed in a way that has no code; the remark has the reason."""
 
 
 class SystemBusyError(RefusedError, code=ResponseCode.SYSTEM_BUSY, retriable=True):
-    """The peer sheds load; try again, or another broker."""
+    """The peer is overloaded; try again, or use another broker."""
 
 
 class RequestCodeNotSupportedError(RefusedError, code=ResponseCode.REQUEST_CODE_NOT_SUPPORTED):
-    """The peer does not know this kind of request."""
+    """The peer does not support this request code."""
 
 
 class TransactionFailedError(TransactionError, code=ResponseCode.TRANSACTION_FAILED):
-    """The transaction could not be carried out."""
+    """The transaction failed."""
 
 
 class FlushDiskTimeoutError(StoredButUnsafeError, code=ResponseCode.FLUSH_DISK_TIMEOUT, retriable=True):
@@ -159,15 +159,15 @@ class FlushDiskTimeoutError(StoredButUnsafeError, code=ResponseCode.FLUSH_DISK_T
 
 
 class SlaveNotAvailableError(StoredButUnsafeError, code=ResponseCode.SLAVE_NOT_AVAILABLE, retriable=True):
-    """Stored, but no slave was there to copy it."""
+    """Stored, but no slave was connected to replicate it."""
 
 
 class FlushSlaveTimeoutError(StoredButUnsafeError, code=ResponseCode.FLUSH_SLAVE_TIMEOUT, retriable=True):
-    """Stored, but no slave had it within the time allowed."""
+    """Stored, but not replicated within the time allowed."""
 
 
 class MessageIllegalError(RefusedError, code=ResponseCode.MESSAGE_ILLEGAL):
-    """The message breaks a limit: body, topic, properties or timer."""
+    """The message violates a limit: body, topic, properties or timer."""
 
 
 class ServiceNotAvailableError(RefusedError, code=ResponseCode.SERVICE_NOT_AVAILABLE, retriable=True):
@@ -179,7 +179,7 @@ class VersionNotSupportedError(RefusedError, code=ResponseCode.VERSION_NOT_SUPPO
 
 
 class NoPermissionError(RefusedError, code=ResponseCode.NO_PERMISSION):
-    """Not allowed: by access rules, or by the permission of broker, topic or group."""
+    """Not permitted by access rules, or by the permissions of the broker, topic or group."""
 
 
 class TopicNotExistError(RefusedError, code=ResponseCode.TOPIC_NOT_EXIST, retriable=True):
@@ -187,7 +187,7 @@ class TopicNotExistError(RefusedError, code=ResponseCode.TOPIC_NOT_EXIST, retria
 
 
 class TopicExistAlreadyError(RefusedError, code=ResponseCode.TOPIC_EXIST_ALREADY):
-    """The topic is already there."""
+    """The topic already exists."""
 
 
 class PullNotFoundError(NothingToPullError, code=ResponseCode.PULL_NOT_FOUND, retriable=True):
@@ -199,15 +199,15 @@ class PullRetryImmediatelyError(NothingToPullError, code=ResponseCode.PULL_RETRY
 
 
 class PullOffsetMovedError(NothingToPullError, code=ResponseCode.PULL_OFFSET_MOVED):
-    """The offset lies outside the queue; the answer has the one to go on from."""
+    """The offset is outside the queue; the answer has the offset to continue from."""
 
 
 class QueryNotFoundError(RefusedError, code=ResponseCode.QUERY_NOT_FOUND):
-    """Nothing is stored under this key, offset or name."""
+    """Nothing is stored for this key, offset or name."""
 
 
 class SubscriptionParseFailedError(SubscriptionError, code=ResponseCode.SUBSCRIPTION_PARSE_FAILED):
-    """The filter expression does not parse."""
+    """The filter expression can't be parsed."""
 
 
 class SubscriptionNotExistError(SubscriptionError, code=ResponseCode.SUBSCRIPTION_NOT_EXIST):
@@ -215,7 +215,7 @@ class SubscriptionNotExistError(SubscriptionError, code=ResponseCode.SUBSCRIPTIO
 
 
 class SubscriptionNotLatestError(SubscriptionError, code=ResponseCode.SUBSCRIPTION_NOT_LATEST):
-    """The broker's view of the subscription is older than the request's."""
+    """The broker's subscription is older than the request's."""
 
 
 class SubscriptionGroupNotExistError(SubscriptionError, code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST):
@@ -231,7 +231,7 @@ class FilterDataNotLatestError(SubscriptionError, code=ResponseCode.FILTER_DATA_
 
 
 class InvalidParameterError(RefusedError, code=ResponseCode.INVALID_PARAMETER):
-    """A field of the request has a value that makes no sense."""
+    """A field of the request has an invalid value."""
 
 
 class TransactionShouldCommitError(TransactionError, code=ResponseCode.TRANSACTION_SHOULD_COMMIT):
@@ -271,19 +271,19 @@ class NoMessageError(NothingToPullError, code=ResponseCode.NO_MESSAGE):
 
 
 class PollingFullError(RefusedError, code=ResponseCode.POLLING_FULL, retriable=True):
-    """Too many requests are waiting for messages already."""
+    """Too many requests are already waiting for messages."""
 
 
 class PollingTimeoutError(NothingToPullError, code=ResponseCode.POLLING_TIMEOUT, retriable=True):
-    """No message came while the request waited."""
+    """No message arrived while the request waited."""
 
 
 class BrokerNotExistError(RefusedError, code=ResponseCode.BROKER_NOT_EXIST):
-    """No broker of this name is known."""
+    """No broker with this name is known."""
 
 
 class BrokerDispatchNotCompleteError(RefusedError, code=ResponseCode.BROKER_DISPATCH_NOT_COMPLETE, retriable=True):
-    """The broker still builds its queues after a start or a change of role."""
+    """The broker is still building its queues after a start or a change of role."""
 
 
 class BroadcastConsumptionError(RefusedError, code=ResponseCode.BROADCAST_CONSUMPTION):
@@ -291,7 +291,7 @@ class BroadcastConsumptionError(RefusedError, code=ResponseCode.BROADCAST_CONSUM
 
 
 class FlowControlError(RefusedError, code=ResponseCode.FLOW_CONTROL, retriable=True):
-    """The quota of this caller is used up for now."""
+    """The caller's quota is used up for now."""
 
 
 class NotLeaderForQueueError(RefusedError, code=ResponseCode.NOT_LEADER_FOR_QUEUE, retriable=True):
@@ -299,11 +299,11 @@ class NotLeaderForQueueError(RefusedError, code=ResponseCode.NOT_LEADER_FOR_QUEU
 
 
 class IllegalOperationError(RefusedError, code=ResponseCode.ILLEGAL_OPERATION):
-    """The request contradicts the state it acts on."""
+    """The request conflicts with the state of its target."""
 
 
 class GoAwayError(RefusedError, code=ResponseCode.GO_AWAY, retriable=True):
-    """The peer is about to stop: reconnect elsewhere."""
+    """The peer is about to stop: connect to another one."""
 
 
 class ControllerFencedMasterEpochError(ControllerError, code=ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH):
@@ -381,16 +381,16 @@ class ControllerBrokerLiveInfoNotExistsError(ControllerError, code=ResponseCode.
 
 
 class LmqQuotaExceededError(RefusedError, code=ResponseCode.LMQ_QUOTA_EXCEEDED):
-    """Too many light queues."""
+    """Too many lite queues."""
 
 
 class LiteSubscriptionQuotaExceededError(RefusedError, code=ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED):
-    """Too many light subscriptions."""
+    """Too many lite subscriptions."""
 
 
 class UserNotExistError(RefusedError, code=ResponseCode.USER_NOT_EXIST):
-    """No such user."""
+    """The user does not exist."""
 
 
 class PolicyNotExistError(RefusedError, code=ResponseCode.POLICY_NOT_EXIST):
-    """No such access policy."""
+    """The access policy does not exist."""

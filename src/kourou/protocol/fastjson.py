@@ -1,17 +1,17 @@
-"""RocketMQ's JSON dialect: what fastjson makes of Java objects, read and written.
+"""RocketMQ's JSON dialect: JSON as fastjson reads and writes it.
 
-Java's peers write maps whose keys are not strings the way Java holds them, which no JSON parser but fastjson reads:
+Java peers write maps with keys that are not strings, which only fastjson reads:
 
     {0:"10.0.0.1:10911",1:"10.0.0.2:10911"}                             numbers as keys
     {{"brokerName":"a","queueId":0,"topic":"T"}:{"maxOffset":7}}        objects as keys
-    {"first":{"a":1},"second":{"$ref":"$.first"}}                       an object met before (fastjson 1, up to 5.3)
+    {"first":{"a":1},"second":{"$ref":"$.first"}}                       a reference (fastjson 1, up to 5.3)
 
-`decode` and `encode` go between bytes and the structs of `kourou.protocol.bodies`; `loads` gives plain Python values.
-Ordinary JSON, which most bodies are, goes through msgspec in one step. What msgspec refuses is tried again: first with
-quotes around number keys, then by a reader of our own that knows all three.
+`decode` and `encode` convert between bytes and the structs of `kourou.protocol.bodies`; `loads` returns plain Python
+values. Ordinary JSON, which most bodies are, is decoded by msgspec in one step. If msgspec fails, number keys are
+quoted and the body is tried again; if that fails, a parser in this module reads it, with all three extensions.
 
-Bodies come from strangers. All of this takes linear time and no more memory than the limits below allow; every refusal
-is a BodyError. Files of our own are `trusted`: whatever was written can be read, so the limits on counts do not apply.
+Bodies are untrusted input. Decoding takes linear time, and no more memory than the limits below allow; every failure
+is a BodyError. Our own files are `trusted`: the limits on counts do not apply to them.
 """
 
 import re
@@ -26,25 +26,25 @@ from msgspec import inspect
 from kourou.protocol.errors import BodyError
 
 DEPTH_LIMIT = 100
-"""How deep the reader follows nested values. RocketMQ's own bodies nest less than ten deep."""
+"""The maximum nesting depth. RocketMQ's own bodies have a depth of less than ten."""
 
 VALUES_LIMIT = 500_000
-"""How many values a body may have when it is read into untyped objects, which take far more memory than their text."""
+"""The maximum number of values in a body that is read into untyped objects, which take far more memory than text."""
 
 NUMBER_KEYS_LIMIT = 1_000_000
-"""How many numbers as keys get quotes, to be read into a struct: a broker's consumer offsets may have very many."""
+"""The maximum number of number keys that are quoted to decode a struct: consumer offsets may have very many."""
 
 NUMBER_LIMIT_CHARS = 400
-"""How long a number may be. Reading one takes quadratic time."""
+"""The maximum length of a number, because parsing it takes quadratic time."""
 
 T = TypeVar("T")
 
 
-# ----------------------------------------------------------------------------------------------------------- reading
+# ---------------------------------------------------------------------------------------------------------- decoding
 
 
 class TooSlowError(BodyError):
-    """A body that is not ordinary JSON, and larger than what the slow readers are given."""
+    """A body that is not ordinary JSON and is too large for the slow decoders."""
 
     def __init__(self, size: int, limit: int, *, is_dialect: bool) -> None:
         super().__init__(f"{size} bytes that are not ordinary JSON; the limit is {limit}")
@@ -60,22 +60,22 @@ def decode(
     number_keys_max: int | None = None,
     trusted: bool = False,
 ) -> T:
-    """The value of type `wanted` in a body. Raises BodyError when it is not there.
+    """Decode a body into a value of type `wanted`. Raises BodyError.
 
-    As in Java, a member that is null counts as absent, and a number or boolean may stand in quotes. Reading those, or
-    anything else by way of untyped objects, takes some 0.2 s per megabyte: `untyped_max` refuses larger bodies that
-    need it. The dialect may take 0.9 s per megabyte: `dialect_max` refuses larger bodies that are not JSON;
-    with `number_keys_max`, larger ones are still read if numbers as keys are all that is wrong, at 0.1 s per megabyte.
+    As in Java, a null member counts as missing, and numbers and booleans may be quoted. Decoding those, or
+    anything else through untyped objects, takes about 0.2 s per megabyte: `untyped_max` limits the size of such bodies.
+    The dialect takes up to 0.9 s per megabyte: `dialect_max` limits the size of bodies that are not JSON. With
+    `number_keys_max`, larger ones are accepted if number keys are the only extension used, at 0.1 s per megabyte.
     """
     is_dialect = False
     keys_max = dialect_max if number_keys_max is None else number_keys_max
     try:
-        if b"$" not in data or b"$ref" not in data:  # one byte is found by memchr, four are not
+        if b"$" not in data or b"$ref" not in data:  # a single byte is searched with memchr
             decoder = _decoder(wanted)
             try:
                 return decoder.decode(data)
             except msgspec.ValidationError:
-                pass  # JSON, but something is null, or quoted
+                pass  # JSON with null or quoted values
             except msgspec.DecodeError:
                 is_dialect = True
                 if keys_max is not None and len(data) > keys_max:
@@ -83,7 +83,7 @@ def decode(
                 try:
                     return decoder.decode(_quote_number_keys(data, None if trusted else NUMBER_KEYS_LIMIT))
                 except msgspec.DecodeError:
-                    pass  # objects as keys, or no JSON of any kind
+                    pass  # object keys, or not JSON at all
         elif dialect_max is not None and len(data) > dialect_max:
             raise TooSlowError(len(data), dialect_max, is_dialect=True)
         if untyped_max is not None and len(data) > untyped_max:
@@ -93,16 +93,16 @@ def decode(
     except msgspec.ValidationError as error:
         raise BodyError(f"not a {_name(wanted)}: {error}") from None
     except UnicodeDecodeError as error:
-        raise BodyError(f"not UTF-8 at byte {error.start} of a text") from None
+        raise BodyError(f"invalid UTF-8 at byte {error.start} of a string") from None
     except RecursionError:
         raise BodyError("nested too deeply") from None
 
 
 def loads(data: bytes | str, *, dialect_max: int | None = None, trusted: bool = False) -> Any:
-    """Plain values: dict, list, str, int, float, bool, None. An object that is a key becomes an `ObjectKey`.
+    """Decode plain values: dict, list, str, int, float, bool, None. An object that is a key becomes an `ObjectKey`.
 
-    Of two equal keys the last counts. References are replaced by what they refer to. Raises BodyError; larger bodies
-    than `dialect_max` that are not JSON are refused.
+    The last of two equal keys counts. References are replaced by their targets. Raises BodyError, also for bodies
+    larger than `dialect_max` that are not JSON.
     """
     raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
     if not trusted and raw.count(b",") + raw.count(b"{") + raw.count(b"[") > VALUES_LIMIT:
@@ -117,20 +117,20 @@ def loads(data: bytes | str, *, dialect_max: int | None = None, trusted: bool = 
             raise TooSlowError(len(raw), dialect_max, is_dialect=True)
         return _Reader(raw.decode(), None if trusted else VALUES_LIMIT).read()
     except UnicodeDecodeError as error:
-        raise BodyError(f"not UTF-8 at byte {error.start}") from None
+        raise BodyError(f"invalid UTF-8 at byte {error.start}") from None
     except RecursionError:
         raise BodyError("nested too deeply") from None
 
 
 class ObjectKey(dict[str, Any]):
-    """An object that stands as a key in a map. Not to be changed."""
+    """An object that is a key of a map. It must not be modified."""
 
     def __hash__(self) -> int:  # type: ignore[override]
-        # By text, not by members: Python's hash of integers can be made to collide, that of strings can't.
+        # By text, not by members: hash collisions of integers can be forced, those of strings can't.
         return hash(repr(sorted(self.items())))
 
     def java_text(self) -> str:
-        """How Java's `toString` shows the only class that is ever a key; references name keys this way."""
+        """Java's `toString` of MessageQueue, the only class of keys; references name keys in this form."""
         members = (self.get("topic"), self.get("brokerName"), self.get("queueId"))
         return "MessageQueue [topic={}, brokerName={}, queueId={}]".format(*members)
 
@@ -151,9 +151,9 @@ def _name(wanted: type) -> str:
 
 _UP_TO_A_NUMBER_KEY = re.compile(
     rb"""
-  ( (?: [^"{,]++                        # whatever is no string and can't come before a key
+  ( (?: [^"{,]++                        # anything but strings and characters before a key
       | "[^"\\]*+(?:\\.[^"\\]*+)*+"     # a string
-      | [{,](?!\s*+-?\d++\s*+:)         # before another key, or no key
+      | [{,](?!\s*+-?\d++\s*+:)         # not followed by a number key
     )*+
     [{,]\s*+ )
   (-?\d++) (?=\s*+:)                    # a number as key
@@ -175,7 +175,7 @@ def _quote_number_keys(data: bytes, limit: int | None) -> bytes:
 
 
 def _without_nulls(value: Any) -> Any:
-    """The same value without the members that are null, changed in place."""
+    """Remove null members, in place."""
     if isinstance(value, dict):
         for key in [key for key, member in value.items() if member is None]:
             del value[key]
@@ -201,14 +201,14 @@ _WORDS = {"true": True, "false": False, "null": None}
 
 
 class _Reference:
-    """Stands in the tree where `{"$ref":path}` was read, until all is read and the path can be followed."""
+    """A placeholder for `{"$ref":path}` until the whole text is read and the path can be resolved."""
 
     def __init__(self, path: str) -> None:
         self.path = path
 
 
 class _Reader:
-    """Reads one text by recursive descent. `_at` is the position of the next token."""
+    """A recursive-descent parser. `_at` is the position of the next token."""
 
     def __init__(self, text: str, values_max: int | None) -> None:
         self._text = text
@@ -219,7 +219,7 @@ class _Reader:
     def read(self) -> Any:
         value = self._value(self._token(), DEPTH_LIMIT)
         if self._text[self._at :].strip(" \t\n\r"):
-            self._fail("something follows the value")
+            self._fail("extra text after the value")
         if self._has_references:
             value = _References(value, self._values_max).resolve()
         return value
@@ -231,7 +231,7 @@ class _Reader:
         token = _TOKEN(self._text, self._at)
         if token is None:
             rest = self._text[self._at : self._at + 20].lstrip(" \t\n\r")
-            self._fail(f"{rest!r} begins no value" if rest else "the text ends early")
+            self._fail(f"{rest!r} does not begin a value" if rest else "the text ends early")
         self._at = token.end()
         return token
 
@@ -318,11 +318,11 @@ class _Reader:
 
 
 class _References:
-    """Puts the objects in the place of the references to them, in a tree as `_Reader` leaves it.
+    """Replaces the references in a tree of `_Reader` by their targets.
 
-    A path is `$` and then `.name` or `[index]`; fastjson puts a backslash before all but letters and digits of a name.
-    Only loops are refused (`$`, `..` and `@` always make one), and trees that would be too large were every reference
-    written out: the next to read this copies what is shared.
+    A path is `$` and then `.name` or `[index]`; fastjson escapes all characters of a name but letters and digits.
+    Two kinds of references are errors: loops (`$`, `..` and `@` always make one), and those that make the tree too
+    large when every reference is expanded, because later steps copy shared objects.
     """
 
     _SEGMENT = re.compile(r"\.((?:[^\\.\[\]]|\\.)++)|\[([0-9]{1,9})\]", re.DOTALL)
@@ -331,8 +331,8 @@ class _References:
     def __init__(self, root: Any, values_max: int | None) -> None:
         self._root = [root]
         self._values_max = values_max
-        self._sizes: dict[int, int] = {}  # id of a container -> values in it, written out; _OPEN while being counted
-        self._java_keys: dict[int, dict[str, Any]] = {}  # id of a map with object keys -> its values by Java's text
+        self._sizes: dict[int, int] = {}  # id of a container -> number of values, expanded; _OPEN while counting
+        self._java_keys: dict[int, dict[str, Any]] = {}  # id of a map with object keys -> its values by `java_text`
 
     def resolve(self) -> Any:
         self._settle(self._root)
@@ -352,7 +352,7 @@ class _References:
                     member = container[key] = self._find(member)
                 size += self._settle(member)
                 if self._values_max is not None and size > self._values_max:
-                    raise BodyError(f"references make it more than {self._values_max} values")
+                    raise BodyError(f"references expand to more than {self._values_max} values")
             self._sizes[id(container)] = size
         return size
 
@@ -371,7 +371,7 @@ class _References:
             if isinstance(here, _Reference):
                 here = self._find(here)
         if not path.startswith("$") or at < len(path):
-            raise BodyError(f"a reference that makes no sense: {path[:80]!r}")
+            raise BodyError(f"invalid reference: {path[:80]!r}")
         return here
 
     def _member(self, here: Any, segment: re.Match[str], path: str) -> Any:
@@ -385,7 +385,7 @@ class _References:
                 return here[int(name)] if name.isdecimal() else self._by_java_text(here)[name]
         except (LookupError, TypeError, ValueError):
             pass
-        raise BodyError(f"a reference to nothing: {path[:80]!r}")
+        raise BodyError(f"reference to a missing object: {path[:80]!r}")
 
     def _by_java_text(self, here: dict[Any, Any]) -> dict[str, Any]:
         table = self._java_keys.get(id(here))
@@ -395,14 +395,13 @@ class _References:
         return table
 
 
-# ----------------------------------------------------------------------------------------------------------- writing
+# ---------------------------------------------------------------------------------------------------------- encoding
 
 
 def encode(value: Any, *, standard: bool = False) -> bytes:
     """A struct or plain value as compact JSON, with number and object keys as fastjson writes them.
 
-    `standard` asks for JSON as everyone else knows it: numbers as keys are quoted. Objects as keys have no such form:
-    TypeError.
+    `standard` gives RFC 8259 JSON: number keys are quoted. Object keys have no such form and raise TypeError.
     """
     if standard:
         return msgspec.json.encode(value)
@@ -472,7 +471,7 @@ def _struct_plan(cls: type[msgspec.Struct]) -> tuple[tuple[str, bytes, bool], ..
 
 
 def _is_plain(info: inspect.Type) -> bool:
-    """Whether values of this type have only strings as keys, at any depth. The structs here are trees, never loops."""
+    """True if values of this type have only string keys, at any depth. The structs here are trees without loops."""
     match info:
         case inspect.DictType():
             return isinstance(info.key_type, inspect.StrType) and _is_plain(info.value_type)

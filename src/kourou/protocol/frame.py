@@ -1,10 +1,10 @@
-"""Frames out of a byte stream.
+"""Splits a byte stream into frames.
 
-Give `Decoder.feed` what came from the peer, in pieces of any size; it returns the commands that are whole by now. It
-holds at most one unfinished frame. The asyncio connections, the simulator and the fuzz tests all drive this object.
+`Decoder.feed` takes bytes from the peer, in pieces of any size, and returns the commands that are complete. It buffers
+at most one unfinished frame. The asyncio connections, the simulator and the fuzz tests all use it.
 
-A frame that can't be understood ends the stream, for there is no telling where the next one starts: `feed` returns the
-commands before it, and `error` says what is wrong.
+An invalid frame ends the stream, because the start of the next frame is unknown: `feed` returns the commands before
+it, and `error` has the reason.
 """
 
 from collections.abc import Callable
@@ -14,13 +14,13 @@ from kourou.protocol.command import Command
 from kourou.protocol.errors import FrameError
 
 FRAME_SIZE_MAX = 16 * 1024 * 1024
-"""The largest length field that Apache's decoder accepts too (com.rocketmq.remoting.frameMaxLength)."""
+"""The largest frame length, the same as in Apache's decoder (com.rocketmq.remoting.frameMaxLength)."""
 
 LENGTH_SIZE = 4
 
 
 def split_plain(data: bytes, limit: int) -> tuple[list[Command], int, int, FrameError | None]:
-    """The whole commands at the head of `data`; bytes used; bytes that the next frame needs; what is wrong."""
+    """The complete commands in `data`; the bytes used; the bytes that the next frame needs; the error, if any."""
     commands: list[Command] = []
     at, end = 0, len(data)
     while end - at >= LENGTH_SIZE:
@@ -61,16 +61,16 @@ class Decoder:
     def __init__(self, limit: int = FRAME_SIZE_MAX) -> None:
         self._limit = limit
         self._blocks: list[bytes | bytearray] = []  # the unfinished frame; small pieces gather in one block
-        self.buffered = 0  # bytes of it that are here already
-        self._need = LENGTH_SIZE  # how many must be before splitting can give anything new
-        self.error: FrameError | None = None  # set once: the stream is of no use from there on
+        self.buffered = 0  # its bytes so far
+        self._need = LENGTH_SIZE  # bytes that are needed before decoding can make progress
+        self.error: FrameError | None = None  # once set, the stream can't be decoded further
 
     def feed(self, data: bytes) -> list[Command]:
-        """The commands that `data` completes, in order. After an error: none, ever."""
+        """The commands that `data` completes, in order. After an error, always empty."""
         return self.decode(self.join(data))
 
     def join(self, data: bytes) -> bytes:
-        """What is not decoded yet, with `data` at its end, for `decode`. Nothing while no frame can be whole."""
+        """The undecoded bytes followed by `data`, as input for `decode`. Empty while no frame can be complete."""
         if self.error is not None:
             return b""
         if self.buffered:
@@ -83,7 +83,7 @@ class Decoder:
         return data
 
     def decode(self, data: bytes) -> list[Command]:
-        """The commands in what `join` gave, or in the rest of it; an unfinished frame at its end is kept."""
+        """The commands in the result of `join`, or in the rest of it; an unfinished frame at the end is buffered."""
         if not data:
             return []
         commands, used, self._need, self.error = split(data, self._limit)
@@ -92,7 +92,7 @@ class Decoder:
         return commands
 
     def _keep(self, data: bytes) -> None:
-        """Large pieces stay as they came and are joined once; small ones must not cost an object each."""
+        """Buffer a piece. Large pieces are kept as they are and joined once; small ones are collected in one block."""
         blocks = self._blocks
         self.buffered += len(data)
         if len(data) >= BLOCK_SIZE:

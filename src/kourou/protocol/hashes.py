@@ -1,17 +1,17 @@
-"""Java's string hash and RocketMQ's 31-bit CRC: both are written to files and compared by peers."""
+"""Java's string hash and RocketMQ's 31-bit CRC. Both are stored in files and compared by peers."""
 
 import struct
 import zlib
 
 
 def java_hash(text: str) -> int:
-    """Java's `String.hashCode`: over UTF-16 units, so that a character beyond the BMP counts as its two surrogates.
+    """Java's `String.hashCode`: over UTF-16 units, so a character beyond the BMP counts as two surrogates.
 
     Tag filters compare it, and consume queues store it.
     """
     hash_ = 0
     units = _utf16_units(text)
-    # Cut to 32 bits once in a while: at every step is twice as slow, and never is quadratic.
+    # Reduced to 32 bits from time to time: at every step it would be twice as slow, and never would be quadratic.
     for at in range(0, len(units), 64):
         for unit in units[at : at + 64]:
             hash_ = 31 * hash_ + unit

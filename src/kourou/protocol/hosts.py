@@ -1,4 +1,4 @@
-"""Addresses as records and message ids hold them: an IP of 4 or 16 bytes, then the port as an int.
+"""Addresses in records and message ids: an IP of 4 or 16 bytes, then the port as an int.
 
 IPv4   8 bytes   7f000001 00002a9f                              127.0.0.1:10911
 IPv6  20 bytes   20010db8 00000000 00000000 00000001 00002a9f   [2001:db8::1]:10911
@@ -15,7 +15,7 @@ IPV6_HOST_SIZE: Final = 20
 
 
 def encode_host(address: str) -> bytes:
-    """The bytes of `ip:port`; an IPv6 address may stand in brackets. Raises LocalProtocolError."""
+    """Encode `ip:port`; an IPv6 address may be in brackets. Raises LocalProtocolError."""
     ip, _, port = address.rpartition(":")
     try:
         packed = ipaddress.ip_address(ip.removeprefix("[").removesuffix("]")).packed
@@ -28,7 +28,7 @@ def encode_host(address: str) -> bytes:
 
 @lru_cache(maxsize=4096)
 def decode_host(host: bytes) -> str:
-    """The text of a host's 8 or 20 bytes. Remembered, since few hosts send many messages."""
+    """Decode a host of 8 or 20 bytes. Cached, because few hosts send many messages."""
     port = int.from_bytes(host[-4:])
     if len(host) == IPV4_HOST_SIZE:
         return f"{host[0]}.{host[1]}.{host[2]}.{host[3]}:{port}"

@@ -1,4 +1,4 @@
-"""Java's integers as annotated types: what a peer's `int` or `long` can hold, and ours must."""
+"""Java's integers as annotated types, with their ranges."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-# The C form of layout.py: same names, same contract. Inlined into record.py when that is compiled.
+# The C version of layout.py, with the same names and the same contract. Inlined into the compiled record.py.
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.string cimport memchr, memcmp

@@ -1,8 +1,8 @@
-"""How the bytes of a stored record are read: the one thing that plain and compiled Python do differently.
+"""Reads the bytes of a stored record: the only code that differs between plain and compiled Python.
 
-Here by `struct` and the methods of `bytes`, the fastest that plain Python can. When record.py is compiled, functions of
-the same names in layout.pxd take their place and read by shifts and memchr, the fastest that C can. Both trust their
-caller that what they read lies inside the buffer. Nothing else is written twice; the property tests hold the two equal.
+This module uses `struct` and the methods of `bytes`. In the compiled record.py, functions with the same names in
+layout.pxd replace it, which use shifts and memchr. Both trust the caller that the bytes are inside the buffer. Property
+tests check that the two agree.
 
     offset  size                           with IPv4 hosts; an IPv6 host takes 20 bytes instead of 8
          0     4  size of the record       head
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from mmap import mmap
 
 Buffer: TypeAlias = "bytes | memoryview | mmap"
-"""Where records lie: a pull answer, a slice of a log, or a mapped segment."""
+"""Where records are: a pull answer, a slice of a log, or a mapped segment."""
 
 HEAD_SIZE: Final = 48
 TAIL_SIZE: Final = 16
 NOT_ASCII: Final = 1 << 40
-"""What `ascii_hash` returns when it can't say: no hash is that large."""
+"""The result of `ascii_hash` for other text: no hash is that large."""
 
 _Head: TypeAlias = tuple[int, int, int, int, int, QueueOffset, PhysicalOffset, int, int]
 _Spans: TypeAlias = tuple[int, int, int, int, int, int]
@@ -51,7 +51,7 @@ head: Callable[[memoryview, int], _Head] = struct.Struct(">iiiiiqqiq").unpack_fr
 """Size, magic, body CRC, queue id, flag, queue offset, physical offset, system flags, born ms."""
 
 start: Callable[[memoryview, int], tuple[int, int]] = struct.Struct(">ii").unpack_from
-"""Size and magic alone, for what may be no record."""
+"""Size and magic only, for bytes that may not be a record."""
 
 tail: Callable[[memoryview, int], tuple[int, PhysicalOffset, int]] = struct.Struct(">iqi").unpack_from
 """Reconsume times, prepared transaction offset, size of the body."""
@@ -62,19 +62,19 @@ int64: Callable[[memoryview, int], tuple[int]] = struct.Struct(">q").unpack_from
 
 
 def copy(view: memoryview, at: int, size: int) -> bytes:
-    """The bytes there, copied."""
+    """A copy of the bytes."""
     return view[at : at + size].tobytes()
 
 
 def crc(view: memoryview, at: int, size: int) -> int:
-    """The CRC of the bytes there."""
+    """The CRC of the bytes."""
     return crc32(view[at : at + size])
 
 
 def find_names(view: memoryview, at: int, end: int) -> _Spans:
-    """Where in the properties from `at` to `end` the values of TAGS, KEYS and UNIQ_KEY are: start and size of each.
+    """Start and size of the values of TAGS, KEYS and UNIQ_KEY in the properties from `at` to `end`.
 
-    A size of 0 says that there is none. Of a name that comes twice the last value counts.
+    A size of 0 means that there is none. If a name occurs twice, the last value counts.
     """
     raw = b"\x02" + view[at:end].tobytes()
     return (
@@ -97,7 +97,7 @@ def _find_value(raw: bytes, name: bytes, base: int) -> tuple[int, int]:
 
 
 def ascii_hash(view: memoryview, at: int, size: int) -> int:
-    """Java's hash of a text that is ASCII, or NOT_ASCII."""
+    """Java's hash of an ASCII text, or NOT_ASCII."""
     return _ascii_hash(copy(view, at, size))
 
 

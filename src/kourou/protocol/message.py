@@ -1,6 +1,6 @@
-"""A message as a producer has it, and the queue that it goes to.
+"""A message as a producer creates it, and the queue that it is sent to.
 
-What a broker stores of it is `record.StoredMessage`; what a consumer gets of that, `received.ReceivedMessage`.
+A broker stores it as a `record.StoredMessage`; a consumer receives it as a `received.ReceivedMessage`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,13 +15,13 @@ from kourou.protocol.java import Int32
 from kourou.protocol.properties import KEY_SEPARATOR, Property
 
 QueueOffset = NewType("QueueOffset", int)
-"""Which message of a queue: counted in messages, from 0."""
+"""The number of a message in its queue, from 0."""
 
 PhysicalOffset = NewType("PhysicalOffset", int)
-"""Where a record starts in the commit log: counted in bytes."""
+"""The byte position of a record in the commit log."""
 
 BODY_SIZE_MAX: Final = 4 * 1024 * 1024
-"""The largest body that producers send and brokers take by default (`maxMessageSize`)."""
+"""The largest body that producers send and brokers accept by default (`maxMessageSize`)."""
 
 
 class MessageQueue(msgspec.Struct, frozen=True, order=True, rename="camel", gc=False):
@@ -33,12 +33,12 @@ class MessageQueue(msgspec.Struct, frozen=True, order=True, rename="camel", gc=F
 
 
 class Message(msgspec.Struct, frozen=True):
-    """A topic, a body, and what is said about them in properties."""
+    """A topic, a body, and properties."""
 
     topic: str
     body: bytes
     flag: int = 0
-    """The user's own number; brokers and clients carry it and never look at it."""
+    """The user's own number; brokers and clients pass it on unread."""
     properties: dict[str, str] = {}
 
     @classmethod
@@ -54,7 +54,7 @@ class Message(msgspec.Struct, frozen=True):
         delay_level: int = 0,
         wait_stored: bool = True,
     ) -> Self:
-        """A message from what a user says. Raises LocalProtocolError for names and values that users may not set."""
+        """Create a message from user input. Raises LocalProtocolError for names and values that users may not set."""
         named = dict(properties or {})
         for name, value in named.items():
             _properties.check_user_property(name, value)
@@ -69,22 +69,22 @@ class Message(msgspec.Struct, frozen=True):
 
     @property
     def tags(self) -> str | None:
-        """What tag filters compare: one tag, whatever the plural says."""
+        """The tag that filters compare. Despite the plural, it is one tag."""
         return self.properties.get(Property.TAGS)
 
     @property
     def keys(self) -> list[str]:
-        """What the message is indexed by, besides its unique key."""
+        """The keys that the message is indexed by, in addition to its unique key."""
         return [key for key in self.properties.get(Property.KEYS, "").split(KEY_SEPARATOR) if key]
 
     @property
     def unique_key(self) -> str | None:
-        """The id that the producer gave the message."""
+        """The id that the producer assigned."""
         return self.properties.get(Property.UNIQUE_KEY)
 
     @property
     def delay_level(self) -> int:
-        """Which of the broker's delays holds the message back; 0 is none. Raises BodyError when it is no number."""
+        """The delay level; 0 is none. Raises BodyError if it is not a number."""
         return _properties.number(self.properties, Property.DELAY_LEVEL) or 0
 
     @property
@@ -94,23 +94,23 @@ class Message(msgspec.Struct, frozen=True):
 
     @property
     def wait_stored(self) -> bool:
-        """Whether the producer waits until the message is as safe as the broker's modes promise."""
+        """Whether the producer waits until the message is as durable as the broker's modes promise."""
         return self.properties.get(Property.WAIT_STORED, "true").lower() == "true"
 
     def with_properties(self, changes: Mapping[str, str]) -> Self:
-        """The same message with some properties set, unchecked: for the system's own names."""
+        """A copy with some properties set, without validation: for system properties."""
         return msgspec.structs.replace(self, properties=self.properties | dict(changes))
 
 
 def _checked_keys(keys: Iterable[str]) -> Iterable[str]:
     for key in keys:
         if not key or KEY_SEPARATOR in key:
-            raise LocalProtocolError(f"key {key[:40]!r} is empty or holds a blank, and blanks separate keys")
+            raise LocalProtocolError(f"key {key[:40]!r} is empty or contains a blank, but blanks separate keys")
         yield key
 
 
 def transaction_of(sys_flag: int) -> int:
-    """SysFlag.TRANSACTION_PREPARED, _COMMIT or _ROLLBACK; 0 for a message outside any transaction."""
+    """SysFlag.TRANSACTION_PREPARED, _COMMIT or _ROLLBACK; 0 for a message outside a transaction."""
     return sys_flag & TRANSACTION_MASK
 
 

@@ -1,15 +1,15 @@
-"""Names that peers gave, as a log line may have them."""
+"""Makes names from peers fit for log lines."""
 
 from typing import Final
 
 SHOWN_MAX: Final = 128
-"""Characters of a name in a log line. Apache allows 127 for a topic and 255 for a group."""
+"""The length of a name in a log line. Apache allows 127 characters for a topic and 255 for a group."""
 
 
 def shown(name: object) -> str:
-    """The text of `name` on one line and not too long: what doesn't print is escaped, and the end is cut off.
+    """The name on one line, truncated, with unprintable characters escaped.
 
-    A name may hold line breaks that would forge a line of the log, terminal codes, or a megabyte of anything.
+    A name from a peer may contain line breaks that forge log lines, terminal codes, or a megabyte of text.
     """
     text = str(name)
     cut = text[:SHOWN_MAX]

@@ -1,10 +1,10 @@
-"""Message properties: names, and the string form they travel and are stored in.
+"""Message properties: their names, and the string format in which they are sent and stored.
 
     name 0x01 value 0x02   name 0x01 value 0x02   ...
 
-The same text stands in send headers (as a string), in batches and in stored records (as UTF-8 bytes). The last 0x02 may
-be missing. Only the first 0x01 of a pair separates, so a value may hold another one. A pair without a name or without a
-value is no property: readers drop it, and we refuse to write it.
+The same format is used in send headers (as a string), in batches and in stored records (as UTF-8 bytes). The last 0x02
+may be missing. Only the first 0x01 of a pair is a separator, so a value may contain others. A pair without a name or
+without a value is not a property: readers ignore it, and Kourou refuses to write it.
 """
 
 from collections.abc import Mapping
@@ -17,13 +17,13 @@ PAIR_END: Final = "\x02"
 KEY_SEPARATOR: Final = " "
 
 PROPERTIES_SIZE_MAX: Final = 32767
-"""Bytes of the string form: records and batches count them in a signed short."""
+"""The limit of the string format in bytes: records and batches have its size as a signed short."""
 
 
 class Property:
     """The names that have a meaning to brokers and clients."""
 
-    # What a producer says about its message.
+    # Set by the producer.
     KEYS: Final = "KEYS"
     TAGS: Final = "TAGS"
     UNIQUE_KEY: Final = "UNIQ_KEY"
@@ -39,7 +39,7 @@ class Property:
     BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
     EXTEND_UNIQUE_INFO: Final = "EXTEND_UNIQ_INFO"
 
-    # Where it comes from and where it goes.
+    # Origin and destination.
     REGION: Final = "MSG_REGION"
     TRACE_ON: Final = "TRACE_ON"
     TRACE_CONTEXT: Final = "TRACE_CONTEXT"
@@ -82,6 +82,7 @@ class Property:
     DELAY_LEVEL: Final = "DELAY"
     TIMER_DELAY_SEC: Final = "TIMER_DELAY_SEC"
     TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
+    START_DELIVER_TIME: Final = "__STARTDELIVERTIME"  # of Alibaba's service; here only metrics look at it
     TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
     TIMER_DELAY_LEVEL: Final = "TIMER_DELAY_LEVEL"
     TIMER_ENQUEUE_MS: Final = "TIMER_ENQUEUE_MS"
@@ -172,7 +173,7 @@ RESERVED: Final = frozenset(
 
 
 def encode(properties: Mapping[str, str]) -> str:
-    """The string form. Raises LocalProtocolError for a pair that would not come back, or for more than 32767 bytes."""
+    """Encode properties. Raises LocalProtocolError for a pair that would not be decoded again, or above 32767 bytes."""
     text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
     count = len(properties)
     if text.count("\x01") != count or text.count("\x02") != count or "\x01\x02" in text or "" in properties:
@@ -182,14 +183,14 @@ def encode(properties: Mapping[str, str]) -> str:
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
-        raise LocalProtocolError(f"properties are no valid Unicode: {error.reason} at {error.start}") from None
+        raise LocalProtocolError(f"properties are not valid Unicode: {error.reason} at {error.start}") from None
     if size > PROPERTIES_SIZE_MAX:
-        raise LocalProtocolError(f"properties take {size} bytes, more than the {PROPERTIES_SIZE_MAX} that fit")
+        raise LocalProtocolError(f"properties take {size} bytes; the limit is {PROPERTIES_SIZE_MAX}")
     return text
 
 
 def _find_unwritable(properties: Mapping[str, str]) -> None:
-    """Raises for the first pair that would not come back. A value may well hold 0x01."""
+    """Raises for the first pair that would not be decoded again. A value may contain 0x01."""
     for name, value in properties.items():
         if not name or not value or NAME_END in name or PAIR_END in name or PAIR_END in value:
             raise _unwritable(name, value)
@@ -197,16 +198,16 @@ def _find_unwritable(properties: Mapping[str, str]) -> None:
 
 def _unwritable(name: str, value: str) -> LocalProtocolError:
     if not name:
-        return LocalProtocolError(f"a property without a name (its value: {value[:40]!r})")
+        return LocalProtocolError(f"the property with value {value[:40]!r} has no name")
     if not value:
-        return LocalProtocolError(f"property {name[:40]!r} has no value: no reader would see it")
-    return LocalProtocolError(f"property {name[:40]!r} holds a separator, 0x01 or 0x02, in its name or value")
+        return LocalProtocolError(f"property {name[:40]!r} has no value: readers would ignore it")
+    return LocalProtocolError(f"property {name[:40]!r} contains a separator, 0x01 or 0x02, in its name or value")
 
 
 def decode(text: str | bytes | memoryview) -> dict[str, str]:
-    """The properties of a string form; a name that comes twice keeps its last value. Never fails, as Java's never does.
+    """Decode properties; if a name occurs twice, the last value counts. Never fails, as in Java.
 
-    Bytes that are no UTF-8 become U+FFFD. Java: MessageDecoder.string2messageProperties.
+    Invalid UTF-8 becomes U+FFFD. Java: MessageDecoder.string2messageProperties.
     """
     if not isinstance(text, str):
         text = str(text, "utf-8", "replace")
@@ -219,19 +220,19 @@ def decode(text: str | bytes | memoryview) -> dict[str, str]:
 
 
 def number(properties: Mapping[str, str], name: str) -> int | None:
-    """The number that a property holds, None when it is not there. Raises BodyError when it is no number."""
+    """The value of a numeric property, None if it is missing. Raises BodyError if it is not a number."""
     text = properties.get(name)
     if text is None:
         return None
     if len(text) <= 20 and text.isascii() and text.removeprefix("-").isdigit():
         return int(text)
-    raise BodyError(f"property {name} holds {text[:40]!r} instead of a number")
+    raise BodyError(f"property {name} is {text[:40]!r}, but must be a number")
 
 
 def check_user_property(name: str, value: str) -> None:
-    """Raises LocalProtocolError for what a user may not set: reserved or blank names, blank values, separators.
+    """Raises LocalProtocolError for invalid user properties: reserved or blank names, blank values, separators.
 
-    Stricter than `encode`: a value with 0x01 comes back from Java and from us, but the Go client loses it.
+    Stricter than `encode`: Java and Kourou decode a value with 0x01, but the Go client loses it.
     """
     if name in RESERVED or name.startswith(Property.TRANSIENT_PREFIX):
         raise LocalProtocolError(f"property {name!r} is reserved for the system")

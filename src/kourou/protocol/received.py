@@ -1,8 +1,8 @@
-"""What a consumer gets: messages out of the stored records that pull, pop, query and view answers carry.
+"""Received messages: the stored records in the answers to pull, pop, query and view requests, as consumers see them.
 
-The body is decompressed, the hosts are text, and `message_id` is the id that the producer knows the message by. A
-record may hold a whole batch (flags INNER_BATCH and NEED_UNWRAP); then its messages come one by one, as if they had
-been stored one behind the other.
+The body is decompressed, the hosts are text, and `message_id` is the id that the producer knows. A record may contain a
+whole batch (flags INNER_BATCH and NEED_UNWRAP); its messages are returned one by one, as if they had been stored one
+after the other.
 """
 
 from typing import Final
@@ -22,10 +22,10 @@ _BATCH_IN_RECORD: Final = int(SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP)
 
 
 class ReceivedMessage(Message, frozen=True, kw_only=True):
-    """A message, and what is known about its journey so far."""
+    """A message as a consumer receives it, with its position and history."""
 
     offset_id: str
-    """Where it is stored: broker and physical offset."""
+    """The id of the position where it is stored: broker and log offset."""
     queue_id: int
     queue_offset: QueueOffset
     physical_offset: PhysicalOffset
@@ -35,19 +35,19 @@ class ReceivedMessage(Message, frozen=True, kw_only=True):
     stored_ms: int
     store_host: str
     reconsume_times: int
-    """How often consumers of this group have failed on it."""
+    """How often consumers of this group failed to process it."""
     prepared_offset: PhysicalOffset
     stored_size: int
-    """Bytes of the record that it came in."""
+    """The size of its record in bytes."""
 
     @property
     def message_id(self) -> str:
-        """The id that the producer was given: the unique key, or the offset id of a message without one."""
+        """The id that the producer knows: the unique key or, without one, the offset id."""
         return self.unique_key or self.offset_id
 
 
 def received_messages(body: Buffer, limit: int = DECOMPRESSED_LIMIT_BYTES) -> list[ReceivedMessage]:
-    """The messages of an answer's body. Raises BodyError for a broken record, or a body larger than `limit`."""
+    """The messages of an answer's body. Raises BodyError for an invalid record, or a body larger than `limit`."""
     messages: list[ReceivedMessage] = []
     for record in decode_records(body):
         message = receive(record, limit)
@@ -59,7 +59,7 @@ def received_messages(body: Buffer, limit: int = DECOMPRESSED_LIMIT_BYTES) -> li
 
 
 def receive(record: StoredMessage, limit: int = DECOMPRESSED_LIMIT_BYTES) -> ReceivedMessage:
-    """One record as a consumer sees it. Raises BodyError when its body does not decompress within `limit` bytes."""
+    """The messages of one record. Raises BodyError if its body does not decompress to at most `limit` bytes."""
     return ReceivedMessage(
         topic=record.topic,
         body=decompress(record.body, record.sys_flag, limit),

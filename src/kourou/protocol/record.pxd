@@ -52,12 +52,12 @@ cdef class Scanner:
 
 
 cdef inline const unsigned char *bytes_at(Scanner scanner, Py_ssize_t at) noexcept:
-    """The bytes that a scanner reads, from one of its places (`body_at`, `topic_at` …) on."""
+    """The bytes under a scanner, starting at one of its positions (`body_at`, `topic_at` …)."""
     return &scanner._view[at]
 
 
 cdef inline (Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t) names_of(Scanner scanner) noexcept:
-    """Where the values of TAGS, KEYS and UNIQ_KEY of the current record are: as layout.find_names."""
+    """The positions of the values of TAGS, KEYS and UNIQ_KEY of the current record: as layout.find_names."""
     return layout.find_names(
         scanner._view, scanner.properties_at, scanner.properties_at + scanner.properties_size
     )

@@ -1,15 +1,15 @@
 # cython: annotation_typing=False
-"""Stored records: what lies in the commit log, and what pull answers carry unchanged. layout.py draws the bytes.
+"""Stored records, as they are in the commit log and in pull answers. layout.py draws their bytes.
 
-`Scanner` walks over records and leaves the fields of the current one in its attributes: no object per record, for
-recovery, dispatch and replication. Everything else is made from it: `decode_record` and `decode_records` give values,
-`check_record` gives the size or says what is wrong. A scanner never reads outside of its range, whatever the bytes are.
+`Scanner` moves over records and keeps the fields of the current one in its attributes, without an object per record,
+for recovery, dispatch and replication. The other functions use it: `decode_record` and `decode_records` return values,
+`check_record` returns the size or raises. A scanner never reads outside its range, whatever the bytes are.
 
-Two magics mark two kinds of records, which differ only in how many bytes count the topic. A third one marks the filler
-at the end of a segment, for a record never spans two. Bytes that were never written are zero.
+Two magic numbers mark two kinds of records, which differ only in the size of the topic's length. A third one marks the
+filler at the end of a segment, because a record never spans two segments. Unwritten bytes are zero.
 
-The CRC of a record covers its body alone; an empty body is not checked, as in Java. Brokers may be told to end the
-properties with a CRC over the rest of the record (`enabledAppendPropCRC`); see `check_record_crc`.
+The CRC of a record covers its body only; an empty body is not checked, as in Java. Optionally the properties end with
+a CRC over the rest of the record (`enabledAppendPropCRC`); see `check_record_crc`.
 """
 
 import struct
@@ -31,24 +31,24 @@ MAGIC_V2: Final = 0xDAA320AB - 2**32
 FILLER_MAGIC: Final = 0xCBD43194 - 2**32
 
 RECORD_SIZE_MIN: Final = 91
-"""A record with IPv4 hosts, and with an empty body, topic and properties."""
+"""The size of a record with IPv4 hosts and with an empty body, topic and properties."""
 
 FILLER_SIZE_MIN: Final = 8
-"""Size and magic of the filler: every record leaves at least that much at the end of its segment."""
+"""Size and magic of the filler: every record leaves at least this much free at the end of its segment."""
 
 V1_TOPIC_SIZE_MAX: Final = 127
 V2_TOPIC_SIZE_MAX: Final = 32767
 
 QUEUE_OFFSET_AT: Final = 20
 PHYSICAL_OFFSET_AT: Final = 28
-"""Where in a record its two offsets are: a broker fills them in when it appends."""
+"""The positions of a record's two offsets: a broker fills them in when it appends."""
 
 RECORD_CRC_SIZE: Final = 20
 """The property with the CRC of the whole record: `__CRC32#`, 0x01, ten digits, 0x02."""
 
 
 class CorruptRecordError(BodyError):
-    """Bytes that should be a record and are none."""
+    """Bytes that should be a record and are not."""
 
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(f"record at {offset}: {reason}")
@@ -57,20 +57,20 @@ class CorruptRecordError(BodyError):
 
 
 class Found(IntEnum):
-    """What `Scanner.step` came to."""
+    """The result of `Scanner.step`."""
 
     END = 0
-    """The end of the range, or bytes that were never written."""
+    """The end of the range, or unwritten bytes."""
     RECORD = 1
     FILLER = 2
     """The rest of the segment is unused."""
     CUT = 3
-    """A record or filler that goes on beyond the range: more bytes are needed to tell."""
+    """A record or filler that continues after the range: more bytes are needed."""
     BAD = 4
-    """No record; `reason` says why."""
+    """Not a record; `reason` says why."""
 
 
-# The same once more under names that record.pxd makes C constants, so that the compiled loop looks up no globals.
+# The same values under names that record.pxd declares as C constants, so that the compiled loop looks up no globals.
 _END = int(Found.END)
 _RECORD = int(Found.RECORD)
 _FILLER = int(Found.FILLER)
@@ -87,7 +87,7 @@ _NOT_ASCII = layout.NOT_ASCII
 
 
 class StoredMessage(msgspec.Struct, frozen=True, gc=False):
-    """All fields of one record. Body and properties are slices of what it was read from."""
+    """All fields of one record. Body and properties are slices of the source buffer."""
 
     raw_topic: bytes
     body: bytes | memoryview
@@ -103,19 +103,19 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False):
     store_host: bytes
     reconsume_times: int
     prepared_offset: PhysicalOffset
-    """Of the half message that a commit or rollback belongs to."""
+    """The log offset of the half message that a commit or rollback belongs to."""
     body_crc: int
     magic: int
     size: int
 
     @property
     def topic(self) -> str:
-        """The topic as text; bytes that are no UTF-8 become U+FFFD, as in Java."""
+        """The topic as text; invalid UTF-8 becomes U+FFFD, as in Java."""
         return self.raw_topic.decode("utf-8", "replace")
 
     @property
     def properties(self) -> dict[str, str]:
-        """The properties, parsed anew at each call."""
+        """The properties, parsed at each call."""
         return _properties.decode(self.raw_properties)
 
     @property
@@ -129,7 +129,7 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False):
         return decode_host(self.store_host)
 
     def encode(self) -> bytes:
-        """The record again, to the byte."""
+        """The same record again, byte for byte."""
         return encode_record(
             topic=self.raw_topic,
             body=self.body,
@@ -157,8 +157,8 @@ class Scanner:
         while scanner.step() == Found.RECORD:
             ... scanner.queue_id, scanner.physical_offset, scanner.topic ...
 
-    With `crc`, records whose body does not fit its CRC are bad. With `base`, the physical offset of the buffer's first
-    byte, so are records that say they stand elsewhere.
+    With `crc`, records whose body does not match its CRC are invalid. With `base`, the log offset of the buffer's
+    first byte, so are records that state another position.
     """
 
     __slots__ = (
@@ -206,26 +206,26 @@ class Scanner:
         self._view = self._bytes
         self._end = len(self._bytes) if end is None else end
         if not 0 <= start <= self._end <= len(self._bytes):
-            raise ValueError(f"no range from {start} to {end} in a buffer of {len(self._bytes)} bytes")
+            raise ValueError(f"the range {start} to {end} is not inside a buffer of {len(self._bytes)} bytes")
         self._crc = crc
         self._base = -1 if base is None else base
-        # Where in the buffer the current record starts, and where the next step looks.
+        # Where in the buffer the current record starts, and where the next step continues.
         self.at = start
         self.next_at = start
-        # Why the last step that found no record found none.
+        # Why the last step found no record.
         self.reason = ""
 
     def move(self, start: int, end: int) -> None:
-        """Goes on with another range of the same buffer."""
+        """Continue with another range of the same buffer."""
         if not 0 <= start <= end <= len(self._bytes):
-            raise ValueError(f"no range from {start} to {end} in a buffer of {len(self._bytes)} bytes")
+            raise ValueError(f"the range {start} to {end} is not inside a buffer of {len(self._bytes)} bytes")
         self.at = self.next_at = start
         self._end = end
 
     def step(self) -> int:
-        """Goes to the next record and says what is there: a `Found`. The fields are valid after RECORD only.
+        """Move to the next record and return a `Found`. The fields are valid after RECORD only.
 
-        After RECORD and FILLER another step goes on behind it; after anything else it finds the same again.
+        After RECORD and FILLER the next step continues after it; after any other result it returns the same again.
         """
         at = self.next_at
         self.at = at
@@ -248,14 +248,14 @@ class Scanner:
         stored_at = at + (_HEAD_SIZE + 20 if sys_flag & _BORN_HOST_V6 else _HEAD_SIZE + 8)
         tail_at = stored_at + (28 if sys_flag & _STORE_HOST_V6 else 16)
         topic_count_size = 1 if magic == _V1 else 2
-        # What the body, the topic and the properties share. Each takes its part, and none may take what is not there.
+        # The bytes that body, topic and properties share. Each takes its part, and none may exceed what is left.
         left = size - (tail_at - at) - _TAIL_SIZE - topic_count_size - 2
         if left < 0:
             return self._stop(_BAD, f"its size is {size}, too small for its kind and its hosts")
         self.reconsume_times, self.prepared_offset, body_size = layout.tail(self._view, tail_at)
         left -= body_size
         if body_size < 0 or left < 0:
-            return self._stop(_BAD, f"a body of {body_size} bytes in a record of {size}")
+            return self._stop(_BAD, f"a body of {body_size} bytes does not fit into a record of {size}")
         body_at = tail_at + _TAIL_SIZE
         topic_at = body_at + body_size + topic_count_size
         (topic_size,) = (
@@ -263,15 +263,15 @@ class Scanner:
         )
         left -= topic_size
         if topic_size < 0 or left < 0 or (magic == _V1 and topic_size > 127):
-            return self._stop(_BAD, f"a topic of {topic_size} bytes in a record of {size}")
+            return self._stop(_BAD, f"a topic of {topic_size} bytes does not fit into a record of {size}")
         properties_at = topic_at + topic_size + 2
         (properties_size,) = layout.int16(self._view, properties_at - 2)
         if properties_size != left:
-            return self._stop(_BAD, f"properties of {properties_size} bytes where {left} are left")
+            return self._stop(_BAD, f"properties of {properties_size} bytes, but {left} bytes are left")
         if self._base >= 0 and self.physical_offset != self._base + at:
-            return self._stop(_BAD, f"it says that it stands at {self.physical_offset}")
+            return self._stop(_BAD, f"its offset field says {self.physical_offset}")
         if self._crc and body_size and layout.crc(self._view, body_at, body_size) != self.body_crc:
-            return self._stop(_BAD, "its body does not fit its CRC")
+            return self._stop(_BAD, "its body does not match its CRC")
         self.size = size
         self.magic = magic
         self.sys_flag = sys_flag
@@ -286,19 +286,19 @@ class Scanner:
         return _RECORD
 
     def _step_elsewhere(self, room: int) -> int:
-        """Says what is there instead of a whole record."""
+        """Report what is there instead of a complete record."""
         if room < 8:
             return self._stop(_CUT, f"{room} bytes are left") if room else self._stop(_END, "the range ends")
         size, magic = layout.start(self._view, self.at)
         if magic in (MAGIC_V1, MAGIC_V2):
             if size < RECORD_SIZE_MIN:
                 return self._stop(_BAD, f"its size is {size}")
-            return self._stop(_CUT, f"its size is {size}, and {room} bytes are left")
+            return self._stop(_CUT, f"its size is {size}, but {room} bytes are left")
         if magic == FILLER_MAGIC:
             if size < FILLER_SIZE_MIN:
                 return self._stop(_BAD, f"a filler of {size} bytes")
             if size > room:
-                return self._stop(_CUT, f"a filler of {size} bytes, and {room} are left")
+                return self._stop(_CUT, f"a filler of {size} bytes, but {room} are left")
             self.next_at = self.at + size
             return self._stop(_FILLER, "the rest of the segment is unused")
         if size == 0 and magic == 0:
@@ -310,16 +310,16 @@ class Scanner:
         return found
 
     def skip_records(self) -> int:
-        """Steps over records until there is something else, and says what; `at` is where the last whole one ends."""
+        """Step over records until something else is found; return it. `at` is the end of the last complete record."""
         found = self.step()
         while found == _RECORD:
             found = self.step()
         return found
 
     def find_keys(self) -> None:
-        """Looks up what dispatch needs of the properties: `tags_hash`, and where the values of the keys are.
+        """Find the properties that dispatch needs: `tags_hash`, and the positions of the keys.
 
-        Sizes of 0 say that there are none, and so does a tags hash of 0.
+        A size of 0 means that a value is missing, and so does a tags hash of 0.
         """
         (
             self.tags_at,
@@ -389,9 +389,9 @@ def decode_record(buffer: Buffer, at: int = 0, *, crc: bool = False) -> StoredMe
 
 
 def decode_records(buffer: Buffer, *, crc: bool = False, count: int | None = None) -> list[StoredMessage]:
-    """The records of a pull answer's body, all or the first `count`.
+    """The records of a pull answer's body: all, or the first `count`.
 
-    Raises CorruptRecordError when it is not made of whole records.
+    Raises CorruptRecordError if the body does not consist of complete records.
     """
     scanner = Scanner(buffer, crc=crc)
     messages: list[StoredMessage] = []
@@ -402,7 +402,7 @@ def decode_records(buffer: Buffer, *, crc: bool = False, count: int | None = Non
 
 
 def check_record(buffer: Buffer, at: int = 0, *, base: int | None = None) -> int:
-    """The size of the record at `at`, whose sizes, magic and CRC are as they must be. Raises CorruptRecordError."""
+    """The size of the record at `at`. Raises CorruptRecordError if its sizes, magic or CRC are wrong."""
     scanner = Scanner(buffer, at, crc=True, base=base)
     _expect_record(scanner)
     return scanner.size
@@ -414,7 +414,7 @@ def _expect_record(scanner: Scanner) -> None:
 
 
 def check_record_crc(buffer: Buffer, at: int = 0) -> None:
-    """Checks the CRC over the whole record that ends its properties. Raises CorruptRecordError, also without one.
+    """Check the CRC over the whole record, which ends its properties. Raises CorruptRecordError, also if it is missing.
 
     Java: CommitLog.checkMessageAndReturnSize with `forceVerifyPropCRC`.
     """
@@ -423,16 +423,16 @@ def check_record_crc(buffer: Buffer, at: int = 0) -> None:
     rest_end = scanner.next_at - RECORD_CRC_SIZE
     found = bytes(buffer[rest_end : scanner.next_at])
     if scanner.properties_size < RECORD_CRC_SIZE or not found.startswith(_CRC_NAME):
-        raise CorruptRecordError(at, f"its properties do not end in {_properties.Property.RECORD_CRC}")
+        raise CorruptRecordError(at, f"its properties do not end with {_properties.Property.RECORD_CRC}")
     if found != crc_property(memoryview(buffer)[at:rest_end]):
-        raise CorruptRecordError(at, "it does not fit the CRC over the whole record")
+        raise CorruptRecordError(at, "it does not match the CRC over the whole record")
 
 
 _CRC_NAME: Final = b"__CRC32#\x01"
 
 
 def crc_property(rest: bytes | memoryview) -> bytes:
-    """The property that ends a record with the CRC of all before it: ten digits, the lowest first."""
+    """The property that ends a record with the CRC of everything before it: ten digits, the lowest first."""
     return _CRC_NAME + f"{crc32(rest):010}"[::-1].encode() + b"\x02"
 
 
@@ -456,23 +456,23 @@ def encode_record(
     magic: int | None = None,
     record_crc: bool = False,
 ) -> bytes:
-    """The bytes of a record. Raises LocalProtocolError for values that its fields can't hold.
+    """The bytes of a record. Raises LocalProtocolError for values that do not fit its fields.
 
-    The hosts are as hosts.encode_host gives them, and decide the IPv6 bits of the flags. Without `magic`, a topic of up
-    to 127 bytes gives the first kind, a longer one the second. With `record_crc`, a CRC over the whole record ends it.
+    The hosts are results of hosts.encode_host and decide the IPv6 bits of the flags. Without `magic`, a topic of up to
+    127 bytes gives the first kind, a longer one the second. With `record_crc`, a CRC over the whole record is added.
     """
     topic = _topic_bytes(topic)
     if record_crc:
         raw_properties = _with_crc_room(raw_properties)
     magic = magic or (MAGIC_V1 if len(topic) <= V1_TOPIC_SIZE_MAX else MAGIC_V2)
     if len(topic) > _TOPIC_SIZE_MAX.get(magic, -1):
-        raise LocalProtocolError(f"a topic of {len(topic)} bytes in a record with magic {magic & 0xFFFFFFFF:#010x}")
+        raise LocalProtocolError(f"a topic of {len(topic)} bytes is too long for magic {magic & 0xFFFFFFFF:#010x}")
     if len(raw_properties) > _properties.PROPERTIES_SIZE_MAX:
         raise LocalProtocolError(f"properties of {len(raw_properties)} bytes are too long for a record")
     try:
         fixed, host_bits = _FIXED_PARTS[len(born_host), len(store_host)]
     except KeyError:
-        raise LocalProtocolError(f"hosts of {len(born_host)} and {len(store_host)} bytes, not of 8 or 20") from None
+        raise LocalProtocolError(f"hosts of {len(born_host)} and {len(store_host)} bytes, not 8 or 20") from None
     topic_count = _TOPIC_COUNT[magic]
     try:
         record = b"".join(
@@ -502,7 +502,7 @@ def encode_record(
             )
         )
     except struct.error as error:
-        raise LocalProtocolError(f"a record can't hold one of its fields: {error}") from None
+        raise LocalProtocolError(f"a value does not fit its field in a record: {error}") from None
     if record_crc:
         rest = memoryview(record)[:-RECORD_CRC_SIZE]
         record = bytes(rest) + crc_property(rest)
@@ -510,7 +510,7 @@ def encode_record(
 
 
 _HOST_BITS: Final = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
-# By the sizes of born host and store host: everything before the body, and the flags that say so.
+# By the sizes of born host and store host: the layout of everything before the body, and the matching flags.
 _FIXED_PARTS: Final = {
     (born, store): (struct.Struct(f">iiiiiqqiq{born}sq{store}siqi"), int(born_bit | store_bit))
     for born, born_bit in ((IPV4_HOST_SIZE, 0), (IPV6_HOST_SIZE, SysFlag.BORN_HOST_V6))
@@ -527,7 +527,7 @@ def _topic_bytes(topic: str | bytes) -> bytes:
     try:
         return topic.encode()
     except UnicodeEncodeError as error:
-        raise LocalProtocolError(f"topic {topic[:40]!r} is no valid Unicode: {error.reason}") from None
+        raise LocalProtocolError(f"topic {topic[:40]!r} is not valid Unicode: {error.reason}") from None
 
 
 def _with_crc_room(raw_properties: bytes | memoryview) -> bytes:
@@ -538,7 +538,7 @@ def _with_crc_room(raw_properties: bytes | memoryview) -> bytes:
 
 
 def encode_filler(size: int) -> bytes:
-    """What marks the last `size` bytes of a segment as unused; they follow it as they are."""
+    """The filler that marks the last `size` bytes of a segment as unused; the bytes after its head stay unchanged."""
     if size < FILLER_SIZE_MIN:
-        raise LocalProtocolError(f"a filler has at least {FILLER_SIZE_MIN} bytes, not {size}")
+        raise LocalProtocolError(f"a filler needs at least {FILLER_SIZE_MIN} bytes, not {size}")
     return struct.pack(">ii", size, FILLER_MAGIC)

@@ -1,11 +1,11 @@
-# Reading and writing text in memory, for the compiled codec and the compiled lane: JSON strings and numbers, the JSON
+# Reads and writes text in memory, for the compiled codec and the compiled lane: JSON strings and numbers, the JSON
 # header of a frame, big-endian integers.
 #
 #     next_key                the keys of a header, up to its fields and after them
 #     name_end, value_end     one field of a header
 #
 # These functions accept compact JSON as clients write it. They report everything else as unusual, and the plain codec
-# (command.py) decides what it means.
+# (command.py) decodes it.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
@@ -19,7 +19,7 @@ cdef extern from *:
     #include <emmintrin.h>
     #endif
 
-    /* The first byte at or after p that can't stand for itself in a JSON string: a quote, a backslash, a control;
+    /* The first byte at or after p that is not literal text of a JSON string: a quote, a backslash, a control;
        `end` if there is none. 16 or 8 bytes at a time. Of the flags of 8 bytes, the lowest is exact, and only it is
        used. */
     static inline const uint8_t* kourou_special(const uint8_t* p, const uint8_t* end) {
@@ -96,7 +96,7 @@ cdef inline int hex4(const uint8_t* p) noexcept nogil:
 
 
 cdef inline const uint8_t* string_end(const uint8_t* p, const uint8_t* end, bint* escaped) noexcept nogil:
-    """The closing quote of the string whose text starts at p; NULL if there is none, or a control character is met."""
+    """The closing quote of the string whose text starts at p; NULL if it is missing or a control character is found."""
     escaped[0] = False
     while True:
         p = kourou_special(p, end)
@@ -111,7 +111,7 @@ cdef inline const uint8_t* string_end(const uint8_t* p, const uint8_t* end, bint
 
 
 cdef inline Py_ssize_t unescape(const uint8_t* p, const uint8_t* end, uint8_t* out) noexcept nogil:
-    """JSON escapes resolved into UTF-8; -1: the plain path must decode them."""
+    """Resolve JSON escapes into UTF-8; -1: the plain codec must decode them."""
     cdef Py_ssize_t n = 0
     cdef int u, low
     cdef uint8_t c
@@ -130,7 +130,7 @@ cdef inline Py_ssize_t unescape(const uint8_t* p, const uint8_t* end, uint8_t* o
         if c == c'u':
             if end - p < 4:
                 return -1
-            if p[0] == c'0' and p[1] == c'0' and p[2] == c'0' and c'0' <= p[3] <= c'9':  # what parts properties
+            if p[0] == c'0' and p[1] == c'0' and p[2] == c'0' and c'0' <= p[3] <= c'9':  # the separators of properties
                 out[n] = p[3] - c'0'
                 n += 1
                 p += 4
@@ -184,7 +184,7 @@ cdef inline Py_ssize_t unescape(const uint8_t* p, const uint8_t* end, uint8_t* o
 
 
 cdef inline const uint8_t* number(const uint8_t* p, const uint8_t* end, int32_t* value) noexcept nogil:
-    """Past an integer of 32 bits; NULL for anything else."""
+    """The position after a 32-bit integer; NULL for anything else."""
     cdef bint negative = p < end and p[0] == c'-'
     cdef int64_t n = 0
     cdef const uint8_t* start
@@ -215,7 +215,7 @@ cdef struct Header:
     int32_t code, opaque, flag, version
     Text language, remark  # without their quotes; `at` is NULL if they are missing
     bint escaped  # the remark has escapes
-    uint8_t separator  # what must come before the next key
+    uint8_t separator  # the character that must precede the next key
 
 
 cdef inline void begin_header(Header* header) noexcept nogil:
@@ -286,7 +286,7 @@ cdef inline int next_key(const uint8_t** at, const uint8_t* end, Header* header)
 cdef inline const uint8_t* name_end(const uint8_t* p, const uint8_t* end) noexcept nogil:
     """The closing quote of the name whose text begins at p. The text of its value begins three bytes later.
 
-    NULL: it is unusual.
+    NULL: the field is unusual.
     """
     cdef const uint8_t* stop
     cdef bint escaped = False
@@ -302,7 +302,7 @@ cdef inline const uint8_t* name_end(const uint8_t* p, const uint8_t* end) noexce
 
 
 cdef inline const uint8_t* value_end(const uint8_t* p, const uint8_t* end, bint* escaped) noexcept nogil:
-    """The closing quote of the value whose text begins at p; a comma or a brace follows it. NULL: it is unusual."""
+    """The closing quote of the value whose text begins at p; a comma or a brace follows it. NULL: unusual."""
     cdef const uint8_t* stop = string_end(p, end, escaped)
     if stop == NULL or end - stop < 2 or (stop[1] != c',' and stop[1] != c'}'):
         return NULL

@@ -1,7 +1,7 @@
-"""Trace records: what happened to a message at its producer and its consumers, as clients send it to a trace topic.
+"""Trace records: the history of a message at its producer and consumers, as clients send it to a trace topic.
 
     body    record 0x02 record 0x02 …
-    record  field 0x01 field 0x01 …       the first field is the kind; what is null in Java is the text `null`
+    record  field 0x01 field 0x01 …       the first field is the kind; a null in Java is the text `null`
 
     Pub             time region group topic id tags keys store-host body-size cost type offset-id success
     SubBefore       time region group request-id id retry-times keys
@@ -9,7 +9,7 @@
     EndTransaction  time region group topic id tags keys store-host type transaction-id state from-check
     Recall          time region group topic id success
 
-Older clients leave out fields: the offset id of Pub, the time and the group of SubAfter; some add their host to Pub.
+Older clients omit fields: the offset id of Pub, the time and the group of SubAfter; some add their host to Pub.
 
 Java: TraceDataEncoder, TraceView.
 """
@@ -31,7 +31,7 @@ _DIGITS_MAX: Final = 19
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One record. What its kind does not have, or an older client did not write, is None."""
+    """One record. Fields that its kind does not have, or that an older client did not write, are None."""
 
     kind: str
     message_id: str
@@ -42,18 +42,18 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     is_success: bool | None = None
     keys: str | None = None
     request_id: str | None = None
-    """SubBefore and SubAfter of one consumption have the same."""
+    """Equal in the SubBefore and SubAfter of one consumption."""
     transaction_state: str | None = None
 
 
 def encode_trace(*fields: object) -> str:
-    """A record. A separator inside of a field would end it, and is left out."""
+    """Encode a record. Separators inside fields are removed."""
     texts = (str(field).replace(FIELD_END, "").replace(RECORD_END, "") for field in fields)
     return FIELD_END.join(texts) + RECORD_END
 
 
 def decode_traces(body: bytes | memoryview) -> list[Trace]:
-    """The records of a trace message. Other kinds, and records that are not valid, are left out."""
+    """The records of a trace message. Other kinds and invalid records are ignored."""
     found = []
     for text in str(body, "utf-8", "replace").split(RECORD_END):
         fields = text.split(FIELD_END)
@@ -147,5 +147,5 @@ def _truth(field: str) -> bool:
 def _number(field: str) -> int:
     digits = field.removeprefix("-")
     if not (digits.isascii() and digits.isdigit()) or len(digits) > _DIGITS_MAX:
-        raise ValueError(f"{field[:40]!r} is no number")
+        raise ValueError(f"{field[:40]!r} is not a number")
     return int(field)

@@ -69,7 +69,7 @@ def test_limits() -> None:
         decode_batch(body, limit=49)
 
 
-def test_a_flag_that_is_no_int_is_refused() -> None:
+def test_a_flag_that_is_not_an_int_is_refused() -> None:
     with pytest.raises(LocalProtocolError, match="flag"):
         encode_batch([Message("T", b"", 2**31)])
 

@@ -167,6 +167,6 @@ def test_registration_cut_short_is_refused(cut: int) -> None:
         bodies.RegisterBrokerBody.decompress(zlib.compress(whole[:cut]), version=409)
 
 
-def test_registration_that_is_no_zlib_stream_is_refused() -> None:
+def test_a_registration_that_is_not_a_zlib_stream_is_refused() -> None:
     with pytest.raises(BodyError, match="zlib"):
         bodies.RegisterBrokerBody.decompress(b"{}", version=513)

@@ -29,11 +29,11 @@ def test_every_code_has_its_class(code: ResponseCode) -> None:
     assert type(error).__doc__
 
 
-def test_success_is_no_error() -> None:
+def test_success_is_not_an_error() -> None:
     assert ResponseCode.SUCCESS not in RefusedError.by_code
 
 
-def test_a_code_nobody_knows_still_raises() -> None:
+def test_an_unknown_code_still_raises() -> None:
     error = refused(4711, "odd")
     assert type(error) is RefusedError
     assert (error.code, error.response_code) == (None, 4711)
@@ -43,7 +43,7 @@ def test_a_code_nobody_knows_still_raises() -> None:
 
 
 def test_a_code_belongs_to_one_class() -> None:
-    with pytest.raises(TypeError, match="SYSTEM_BUSY belongs to SystemBusyError already"):
+    with pytest.raises(TypeError, match="SYSTEM_BUSY already belongs to SystemBusyError"):
 
         class Another(RefusedError, code=ResponseCode.SYSTEM_BUSY):
             pass

@@ -69,8 +69,8 @@ def test_what_is_not_json_is_refused_with_its_position(text: str, position: int)
         loads(text)
 
 
-def test_bytes_that_are_no_text_are_refused() -> None:
-    with pytest.raises(BodyError, match="not UTF-8 at byte 4"):
+def test_bytes_that_are_not_text_are_refused() -> None:
+    with pytest.raises(BodyError, match="invalid UTF-8 at byte 4"):
         loads(b'{1:"\xff"}')
 
 
@@ -103,7 +103,7 @@ def test_references_that_make_a_loop_are_refused(path: str) -> None:
     "path", ["$.x", "$.a[1]", "$.a.b", "$.a[0].b", "$a", "$.", "$..a", "$.a[", "a", "", "$[99999999999]"]
 )
 def test_references_to_nothing_are_refused(path: str) -> None:
-    with pytest.raises(BodyError, match="a reference"):
+    with pytest.raises(BodyError, match="reference"):
         loads(f'{{"a":[1],"b":{{"$ref":"{path}"}}}}')
 
 
@@ -159,7 +159,7 @@ def test_structs(text: str, value: Sample) -> None:
     ["", "[]", "{", '{"count":"x"}', '{"count":1.5}', '{"names":{}}', '{"byNumber":{"a":"x"}}', '{"byQueue":{"a":{}}}',
      '{"byQueue":{{"topic":"T"}:{}}}', '{"names":[null]}', '{"inner":{"$ref":"$.x"}}', "\ud800"],
 )  # fmt: skip
-def test_what_is_no_such_struct_is_refused(text: str) -> None:
+def test_bodies_of_another_struct_are_refused(text: str) -> None:
     with pytest.raises(BodyError):
         Sample.decode(text.encode("utf-8", "surrogatepass"))
 
@@ -254,5 +254,5 @@ def test_standard_form_quotes_numbers_and_has_no_objects_as_keys() -> None:
 
 
 def test_text_that_is_not_utf8_is_refused() -> None:
-    with pytest.raises(BodyError, match="not UTF-8"):
+    with pytest.raises(BodyError, match="invalid UTF-8"):
         fastjson.decode(b'{"topicList":["\xff\xfe"]}', bodies.TopicList)

@@ -111,7 +111,7 @@ def test_fields_that_any_request_may_carry() -> None:
 
 
 def test_a_code_is_declared_once() -> None:
-    with pytest.raises(TypeError, match=r"request code 14 \(QUERY_CONSUMER_OFFSET\) is declared already"):
+    with pytest.raises(TypeError, match=r"request code 14 \(QUERY_CONSUMER_OFFSET\) is already declared"):
 
         @request(RequestCode.QUERY_CONSUMER_OFFSET, Direction.CLIENT_TO_BROKER)
         class Again(Header):
@@ -178,7 +178,7 @@ UNUSED = {
 }
 
 
-def test_every_code_that_somebody_sends_is_declared() -> None:
+def test_every_code_that_a_client_sends_is_declared() -> None:
     assert set(RequestCode) - UNUSED == set(REQUESTS)
 
 

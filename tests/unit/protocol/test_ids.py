@@ -69,7 +69,7 @@ def test_a_unique_id_tells_when_it_was_made() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "00" * 15, "00" * 17, "0G" * 16, "00 " * 10 + "00", "0" * 33, "é" * 32])
-def test_what_is_no_id(text: str) -> None:
+def test_invalid_ids(text: str) -> None:
     for decode in (decode_offset_id, decode_unique_id):
         with pytest.raises(ProtocolError, match="32 or 56 hex digits"):
             decode(text)
@@ -96,7 +96,7 @@ def test_an_ipv6_host_may_come_without_brackets() -> None:
     "text",
     ["", "localhost:1", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:-1", "127.0.0.1:1_0", "::1", "[::1]"],
 )
-def test_what_is_no_host(text: str) -> None:
+def test_invalid_hosts(text: str) -> None:
     with pytest.raises(LocalProtocolError):
         encode_host(text)
 

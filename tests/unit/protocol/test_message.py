@@ -75,7 +75,7 @@ def test_a_key_that_would_fall_apart_is_refused(key: str) -> None:
         Message.build("T", b"", keys=["fine", key])
 
 
-def test_a_delay_that_is_no_number_is_the_peers_fault() -> None:
+def test_a_delay_that_is_not_a_number_is_the_peers_fault() -> None:
     with pytest.raises(BodyError):
         _ = Message("T", b"", properties={"DELAY": "soon"}).delay_level
 

@@ -1,4 +1,4 @@
-"""What clients tell brokers of themselves, and what brokers and admins learn of clients."""
+"""Clients: their reports to brokers, and the reports of brokers about them."""
 
 from msgspec import field
 
@@ -8,7 +8,7 @@ from kourou.protocol.message import MessageQueue
 
 
 class SubscriptionData(Body):
-    """Which messages of a topic a group wants. `sub_version` is the time in ms at which it said so."""
+    """Which messages of a topic a group receives. `sub_version` is the time of the subscription in ms."""
 
     topic: str | None = None
     sub_string: str | None = None
@@ -41,10 +41,10 @@ class ConsumerData(Body):
 
 
 class HeartbeatData(Body):
-    """A client says that it is there, and for which groups.
+    """A client's heartbeat, with its groups.
 
-    With `without_sub` the subscriptions are left out: they are those of the last whole heartbeat, whose content
-    `heartbeat_fingerprint` is the hash of.
+    With `without_sub` the subscriptions are omitted: they are those of the last full heartbeat, which
+    `heartbeat_fingerprint` is a hash of.
     """
 
     client_id: str | None = field(name="clientID", default=None)
@@ -64,7 +64,7 @@ class Connection(Body):
 
 
 class ConsumerConnection(Body):
-    """The clients of a consumer group, and what the group subscribes to."""
+    """The clients of a consumer group, and the group's subscriptions."""
 
     connection_set: list[Connection] = always(list)
     subscription_table: dict[str, SubscriptionData] = always(dict)
@@ -108,7 +108,7 @@ class GroupList(Body):
 
 
 class QuerySubscriptionResponseBody(Body):
-    """What a group subscribes to of a topic."""
+    """A group's subscription to a topic."""
 
     group: str | None = None
     topic: str | None = None
@@ -116,7 +116,7 @@ class QuerySubscriptionResponseBody(Body):
 
 
 class CheckClientRequestBody(Body):
-    """A subscription to be checked before it is used."""
+    """A subscription to check before it is used."""
 
     client_id: str | None = None
     group: str | None = None
@@ -125,7 +125,7 @@ class CheckClientRequestBody(Body):
 
 
 class LockBatchRequestBody(Body):
-    """Queues that a client of an orderly group wants to have alone."""
+    """Queues that an orderly consumer asks to lock."""
 
     consumer_group: str | None = None
     client_id: str | None = None
@@ -134,17 +134,17 @@ class LockBatchRequestBody(Body):
 
 
 class UnlockBatchRequestBody(LockBatchRequestBody):
-    """Queues that it gives back."""
+    """Queues that it unlocks."""
 
 
 class LockBatchResponseBody(Body):
-    """Those that it got."""
+    """The queues that were locked."""
 
     locked: list[MessageQueue] = always(list, name="lockOKMQSet")
 
 
 class QueryAssignmentRequestBody(Body):
-    """A client asks the broker which queues are its own."""
+    """A client asks the broker which queues are assigned to it."""
 
     topic: str | None = None
     consumer_group: str | None = None
@@ -154,7 +154,7 @@ class QueryAssignmentRequestBody(Body):
 
 
 class MessageQueueAssignment(Body):
-    """A queue, and whether to pull or to pop from it."""
+    """A queue, and whether to pull or pop from it."""
 
     message_queue: MessageQueue | None = None
     mode: str = always("PULL")
@@ -162,7 +162,7 @@ class MessageQueueAssignment(Body):
 
 
 class QueryAssignmentResponseBody(Body):
-    """The queues of a client."""
+    """The queues assigned to a client."""
 
     message_queue_assignments: list[MessageQueueAssignment] = always(list)
 
@@ -177,18 +177,18 @@ class SetMessageRequestModeRequestBody(Body):
 
 
 class MessageRequestModeSerializeWrapper(Body):
-    """A broker's file of these modes, by topic and group."""
+    """A broker's file of request modes, by topic and group."""
 
     message_request_mode_map: dict[str, dict[str, SetMessageRequestModeRequestBody]] = always(dict)
 
 
 class BatchAck(Body):
-    """Popped messages of one checkpoint that are done."""
+    """Acknowledged messages of one pop checkpoint."""
 
     consumer_group: str | None = field(name="c", default=None)
     topic: str | None = field(name="t", default=None)
     retry: str | None = field(name="r", default=None)
-    """"1" when the messages came from the group's retry topic."""
+    """"1" if the messages came from the group's retry topic."""
     start_offset: Int64 = always(0, name="so")
     queue_id: Int32 = always(0, name="q")
     revive_queue_id: Int32 = always(0, name="rq")
@@ -199,7 +199,7 @@ class BatchAck(Body):
 
 
 class BatchAckMessageRequestBody(Body):
-    """Acknowledgements for many messages of one broker."""
+    """Acknowledgements of many messages on one broker."""
 
     broker_name: str | None = None
     acks: list[BatchAck] = always(list)

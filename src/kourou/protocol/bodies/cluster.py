@@ -1,4 +1,4 @@
-"""Replication, users and access rules, light topics: bodies between brokers, controllers and admins."""
+"""Replication, users and access rules, lite topics: bodies between brokers, controllers and admins."""
 
 from kourou.protocol.bodies.base import Body, always
 from kourou.protocol.bodies.consumption import OffsetWrapper, TopicOffset
@@ -31,7 +31,7 @@ class HAClientRuntimeInfo(Body):
 
 
 class HARuntimeInfo(Body):
-    """How replication goes, on a master or on a slave."""
+    """The state of replication, on a master or on a slave."""
 
     master: bool = always(False)
     master_commit_log_max_offset: Int64 = always(0)
@@ -41,14 +41,14 @@ class HARuntimeInfo(Body):
 
 
 class SyncStateSet(Body):
-    """The broker ids that hold all that was acknowledged."""
+    """The ids of the brokers that are in sync: they have all acknowledged messages."""
 
     sync_state_set: list[Int64] = always(list)
     sync_state_set_epoch: Int32 = always(0)
 
 
 class EpochEntry(Body):
-    """The stretch of the log that one master wrote."""
+    """The range of the log that one master wrote."""
 
     epoch: Int32 = always(0)
     start_offset: Int64 = always(0)
@@ -56,7 +56,7 @@ class EpochEntry(Body):
 
 
 class EpochEntryCache(Body):
-    """All such stretches of one broker."""
+    """All epochs in the log of one broker."""
 
     cluster_name: str | None = None
     broker_name: str | None = None
@@ -111,7 +111,7 @@ class UserInfo(Body):
 
 
 class PolicyEntryInfo(Body):
-    """What is allowed or denied, on what, from where."""
+    """Actions that are allowed or denied on a resource, from some addresses."""
 
     resource: str | None = None
     actions: list[str] | None = None
@@ -120,31 +120,31 @@ class PolicyEntryInfo(Body):
 
 
 class PolicyInfo(Body):
-    """Some entries, of policy type Custom or Default."""
+    """Entries of one policy type, Custom or Default."""
 
     policy_type: str | None = None
     entries: list[PolicyEntryInfo] | None = None
 
 
 class AclInfo(Body):
-    """All that is said about one subject, such as `User:alice`."""
+    """All policies of one subject, such as `User:alice`."""
 
     subject: str | None = None
     policies: list[PolicyInfo] | None = None
 
 
-# ------------------------------------------------------------------------------------------------------ light topics
+# ------------------------------------------------------------------------------------------------------- lite topics
 
 
 class OffsetOption(Body):
-    """Where a light subscription begins: `type` is POLICY, OFFSET, TAIL_N or TIMESTAMP."""
+    """Where a lite subscription begins: `type` is POLICY, OFFSET, TAIL_N or TIMESTAMP."""
 
     type: str | None = None
     value: Int64 = always(0)
 
 
 class LiteSubscriptionDTO(Body):
-    """A change to the light topics that a client reads.
+    """A change of a client's subscriptions to lite topics.
 
     `action` is PARTIAL_ADD, PARTIAL_REMOVE, COMPLETE_ADD or COMPLETE_REMOVE.
     """
@@ -159,13 +159,13 @@ class LiteSubscriptionDTO(Body):
 
 
 class LiteSubscriptionCtlRequestBody(Body):
-    """Such changes."""
+    """Several changes of lite subscriptions."""
 
     subscription_set: list[LiteSubscriptionDTO] = always(list)
 
 
 class GetBrokerLiteInfoResponseBody(Body):
-    """How many light topics a broker has."""
+    """How many lite topics a broker has."""
 
     store_type: str | None = None
     max_lmq_num: Int32 = always(0)
@@ -180,7 +180,7 @@ class GetBrokerLiteInfoResponseBody(Body):
 
 
 class GetParentTopicInfoResponseBody(Body):
-    """A topic under which light topics live."""
+    """The parent topic of lite topics."""
 
     topic: str | None = None
     ttl: Int32 = always(0)
@@ -197,7 +197,7 @@ class ClientGroup(Body):
 
 
 class GetLiteTopicInfoResponseBody(Body):
-    """One light topic."""
+    """One lite topic."""
 
     parent_topic: str | None = None
     lite_topic: str | None = None
@@ -207,7 +207,7 @@ class GetLiteTopicInfoResponseBody(Body):
 
 
 class GetLiteClientInfoResponseBody(Body):
-    """One client of light topics."""
+    """One client of lite topics."""
 
     parent_topic: str | None = None
     group: str | None = None
@@ -219,7 +219,7 @@ class GetLiteClientInfoResponseBody(Body):
 
 
 class LiteLagInfo(Body):
-    """How far behind a group is in one light topic."""
+    """The lag of a group in one lite topic."""
 
     lite_topic: str | None = None
     lag_count: Int64 = always(0)
@@ -227,7 +227,7 @@ class LiteLagInfo(Body):
 
 
 class GetLiteGroupInfoResponseBody(Body):
-    """How far behind a group is in its light topics."""
+    """The lag of a group in its lite topics."""
 
     group: str | None = None
     parent_topic: str | None = None

@@ -1,4 +1,4 @@
-"""How far topics and consumers are: offsets, statistics, and what a running consumer says of itself."""
+"""Offsets and statistics of topics and consumers, and the running info of a consumer."""
 
 from kourou.protocol.bodies.base import Body, always
 from kourou.protocol.bodies.clients import SubscriptionData
@@ -8,7 +8,7 @@ from kourou.protocol.message import MessageQueue
 
 
 class TopicOffset(Body):
-    """The ends of one queue, and when its last message came."""
+    """The offsets of one queue, and when its last message was stored."""
 
     min_offset: Int64 = always(0)
     max_offset: Int64 = always(0)
@@ -23,7 +23,7 @@ class TopicStatsTable(Body):
 
 
 class OffsetWrapper(Body):
-    """How far a group is in one queue."""
+    """The progress of a group in one queue."""
 
     broker_offset: Int64 = always(0)
     consumer_offset: Int64 = always(0)
@@ -32,14 +32,14 @@ class OffsetWrapper(Body):
 
 
 class ConsumeStats(Body):
-    """How far a group is."""
+    """The progress of a group."""
 
     offset_table: dict[MessageQueue, OffsetWrapper] = always(dict)
     consume_tps: float = always(0.0)
 
 
 class ConsumeStatsList(Body):
-    """How far all groups of a broker are: a list of one-entry maps, group to its figures for each topic."""
+    """The progress of all groups of a broker: a list of one-entry maps, from a group to its statistics per topic."""
 
     consume_stats_list: list[dict[str, list[ConsumeStats]]] = always(list)
     broker_addr: str | None = None
@@ -48,35 +48,35 @@ class ConsumeStatsList(Body):
 
 
 class ConsumerOffsetSerializeWrapper(Body):
-    """A broker's consumer offsets: `topic@group`, then queue id, then offset."""
+    """A broker's consumer offsets, by `topic@group` and queue id."""
 
     offset_table: dict[str, dict[Int32, Int64]] = always(dict)
     data_version: DataVersion | None = None
 
 
 class DelayOffsetSerializeWrapper(Body):
-    """How far a broker's delay levels are."""
+    """The progress of a broker's delay levels."""
 
     offset_table: dict[Int32, Int64] = always(dict)
     data_version: DataVersion | None = None
 
 
 class TimerMetric(Body):
-    """How many messages of a topic wait in the timer."""
+    """The number of a topic's messages in the timer."""
 
     count: Int64 = always(0)
     time_stamp: Int64 = always(0)
 
 
 class TimerMetricsSerializeWrapper(Body):
-    """What waits in the timer, by topic."""
+    """The number of messages in the timer, by topic."""
 
     timing_count: dict[str, TimerMetric] = always(dict)
     data_version: DataVersion = always(DataVersion)
 
 
 class TransactionMetric(Body):
-    """How many transactions of a topic are open."""
+    """The number of open transactions of a topic."""
 
     count: Int64 = always(0)
     time_stamp: Int64 = always(0)
@@ -90,7 +90,7 @@ class TransactionMetricsSerializeWrapper(Body):
 
 
 class ColdDataFlowCtrInfo(Body):
-    """Limits on reading old data, and how much of them is used."""
+    """Limits on reading cold data, and how much of them is used."""
 
     runtime_table: dict[str, Int64] = always(dict)
     config_table: dict[str, Int64] = always(dict)
@@ -106,13 +106,13 @@ class QueryCorrectionOffsetBody(Body):
 
 
 class ResetOffsetBody(Body):
-    """Where consumers shall go on from."""
+    """The offsets from which consumers are to continue."""
 
     offset_table: dict[MessageQueue, Int64] = always(dict)
 
 
 class MessageQueueForC(Body):
-    """A queue and the offset to go on from."""
+    """A queue and the offset to continue from."""
 
     topic: str
     broker_name: str
@@ -153,7 +153,7 @@ class QueryConsumeTimeSpanBody(Body):
 
 
 class ProcessQueueInfo(Body):
-    """What a consumer holds of one queue."""
+    """A consumer's buffer of one queue."""
 
     commit_offset: Int64 = always(0)
     cached_msg_min_offset: Int64 = always(0)
@@ -172,7 +172,7 @@ class ProcessQueueInfo(Body):
 
 
 class PopProcessQueueInfo(Body):
-    """What a popping consumer holds of one queue."""
+    """A popping consumer's state for one queue."""
 
     wait_ack_count: Int32 = always(0)
     droped: bool = always(False)
@@ -191,7 +191,7 @@ class ConsumeStatus(Body):
 
 
 class ConsumerRunningInfo(Body):
-    """A running consumer from inside. The keys of `properties` begin with PROP_."""
+    """The internal state of a running consumer. The keys of `properties` begin with PROP_."""
 
     properties: dict[str, str] = always(dict)
     subscription_set: list[SubscriptionData] = always(list)
@@ -203,7 +203,7 @@ class ConsumerRunningInfo(Body):
 
 
 class ConsumeMessageDirectlyResult(Body):
-    """What a consumer made of one message that it was handed."""
+    """The result of consuming one message that a broker sent directly."""
 
     order: bool = always(False)
     auto_commit: bool = always(True)
@@ -214,7 +214,7 @@ class ConsumeMessageDirectlyResult(Body):
 
 
 class BrokerStatsItem(Body):
-    """A sum over a stretch of time, per second and per call."""
+    """A sum over a period, per second and per call."""
 
     sum: Int64 = always(0)
     tps: float = always(0.0)
@@ -222,7 +222,7 @@ class BrokerStatsItem(Body):
 
 
 class BrokerStatsData(Body):
-    """One of a broker's counters."""
+    """One of a broker's counters, over three periods."""
 
     stats_minute: BrokerStatsItem | None = None
     stats_hour: BrokerStatsItem | None = None
@@ -242,7 +242,7 @@ class ConsumeQueueData(Body):
 
 
 class QueryConsumeQueueResponseBody(Body):
-    """Entries of a consume queue, and whether a group's subscription lets them through."""
+    """Entries of a consume queue, and whether they match a group's subscription."""
 
     subscription_data: SubscriptionData | None = None
     filter_data: str | None = None

@@ -1,4 +1,4 @@
-"""Filters of consumers, as a broker keeps them in consumerFilter.json."""
+"""SQL filters of consumers, as a broker stores them in consumerFilter.json."""
 
 from kourou.protocol.bodies.base import Body, always
 from kourou.protocol.java import Int32, Int64

@@ -6,7 +6,7 @@ from kourou.protocol.java import Int32, Int64
 
 
 class ExponentialRetryPolicy(Body):
-    """Each wait is `multiplier` times the last."""
+    """Each delay is `multiplier` times the previous one."""
 
     initial: Int64 = always(5_000)
     max: Int64 = always(7_200_000)
@@ -22,13 +22,13 @@ _DELAY_LEVELS_MS = (
 
 
 class CustomizedRetryPolicy(Body):
-    """The waits in ms, one by one. The default is that of the delay levels, from the first."""
+    """The delays in ms. By default those of the delay levels, starting with the first."""
 
     next: tuple[Int64, ...] = always(_DELAY_LEVELS_MS)
 
 
 class GroupRetryPolicy(Body):
-    """How long a message waits before each new try."""
+    """How long a message waits before each retry."""
 
     type: str = always("CUSTOMIZED")
     exponential_retry_policy: ExponentialRetryPolicy | None = None
@@ -36,7 +36,7 @@ class GroupRetryPolicy(Body):
 
 
 class SimpleSubscriptionData(Body):
-    """A subscription that belongs to the group's settings."""
+    """A subscription that is part of the group's settings."""
 
     topic: str | None = None
     expression_type: str | None = None
@@ -45,7 +45,7 @@ class SimpleSubscriptionData(Body):
 
 
 class SubscriptionGroupConfig(Body):
-    """What a broker knows of a consumer group."""
+    """The settings of a consumer group."""
 
     group_name: str | None = None
     consume_enable: bool = always(True)
@@ -65,13 +65,13 @@ class SubscriptionGroupConfig(Body):
 
 
 class SubscriptionGroupList(Body):
-    """Groups to be made at once."""
+    """Groups to create in one request."""
 
     group_config_list: list[SubscriptionGroupConfig] = always(list)
 
 
 class SubscriptionGroupWrapper(Body):
-    """A broker's groups, and which topics are forbidden to which."""
+    """A broker's groups, and which topics each may not read."""
 
     subscription_group_table: dict[str, SubscriptionGroupConfig] = always(dict)
     forbidden_table: dict[str, dict[str, Int32]] = always(dict)

@@ -1,4 +1,4 @@
-"""Routes and registrations: what a name server gives to clients and takes from brokers."""
+"""Routes and registrations: what name servers send to clients and receive from brokers."""
 
 import struct
 import zlib
@@ -17,11 +17,11 @@ from kourou.protocol.errors import BodyError
 from kourou.protocol.java import Int32, Int64
 
 INFLATED_LIMIT_BYTES = 32 * 1024 * 1024
-"""How large a compressed registration may become: some 250,000 topics. A small body that claims more is an attack."""
+"""The largest size of a decompressed registration: about 250,000 topics. Protects against decompression bombs."""
 
 
 class QueueData(Body):
-    """How many queues a topic has on one broker, and what may be done with them."""
+    """The number of queues of a topic on one broker, and their permissions."""
 
     broker_name: str | None = None
     read_queue_nums: Int32 = always(0)
@@ -41,7 +41,7 @@ class BrokerData(Body):
 
 
 class TopicRouteData(Body):
-    """Where a topic is."""
+    """The brokers and queues of a topic."""
 
     order_topic_conf: str | None = None
     queue_datas: list[QueueData] = always(list)
@@ -51,14 +51,14 @@ class TopicRouteData(Body):
 
 
 class ClusterInfo(Body):
-    """All brokers and clusters that a name server knows."""
+    """All brokers and clusters of a name server."""
 
     broker_addr_table: dict[str, BrokerData] = always(dict)
     cluster_addr_table: dict[str, list[str]] = always(dict)
 
 
 class BrokerMemberGroup(Body):
-    """A broker group and where its members are."""
+    """A broker group and the addresses of its members."""
 
     cluster: str | None = None
     broker_name: str | None = None
@@ -66,15 +66,15 @@ class BrokerMemberGroup(Body):
 
 
 class GetBrokerMemberGroupResponseBody(Body):
-    """Answer of GET_BROKER_MEMBER_GROUP."""
+    """The answer to GET_BROKER_MEMBER_GROUP."""
 
     broker_member_group: BrokerMemberGroup | None = None
 
 
 class RegisterBrokerBody(Body):
-    """What a broker tells a name server of its topics.
+    """The topics that a broker registers at a name server.
 
-    Besides JSON it has a compressed form, a zlib stream of length-prefixed parts (lengths and counts are 4-byte ints):
+    It is JSON or, compressed, a zlib stream of length-prefixed parts (lengths and counts are 4-byte ints):
 
         DataVersion as JSON
         count, then that many TopicConfig in text form
@@ -89,7 +89,7 @@ class RegisterBrokerBody(Body):
 
     @classmethod
     def decompress(cls, data: bytes, version: int, *, limit_bytes: int = INFLATED_LIMIT_BYTES) -> Self:
-        """Read the compressed form, as a broker of this version writes it. Raises BodyError."""
+        """Decode the compressed form, as a broker of this version writes it. Raises BodyError."""
         parts = Parts(_inflate(data, limit_bytes))
         data_version = DataVersion.decode(parts.next())
         topics = [TopicConfig.from_text(parts.next_text()) for _ in range(parts.count())]
@@ -107,7 +107,7 @@ class RegisterBrokerBody(Body):
         )
 
     def compress(self) -> bytes:
-        """The compressed form. It carries neither mapping details nor the version of the mappings."""
+        """Encode the compressed form. It contains neither mapping details nor the version of the mappings."""
         wrapper = self.topic_config_serialize_wrapper
         topics = [topic.to_text().encode() for topic in wrapper.topic_config_table.values()]
         mappings = [mapping.encode() for mapping in wrapper.topic_queue_mapping_info_map.values()]
@@ -136,12 +136,12 @@ def _inflate(data: bytes, limit_bytes: int) -> bytes:
     except zlib.error as error:
         raise BodyError(f"not a zlib stream: {error}") from None
     if inflater.unconsumed_tail:
-        raise BodyError(f"inflates to more than {limit_bytes} bytes")
+        raise BodyError(f"decompresses to more than {limit_bytes} bytes")
     return inflated
 
 
 class Parts:
-    """A cursor over length-prefixed parts, none of them longer than `part_max` bytes."""
+    """A cursor over length-prefixed parts of at most `part_max` bytes each."""
 
     def __init__(self, data: bytes | bytearray, part_max: int = INFLATED_LIMIT_BYTES) -> None:
         self._data = data
@@ -154,7 +154,7 @@ class Parts:
         (count,) = _INT.unpack_from(self._data, self._at)
         self._at += _INT.size
         if count < 0:
-            raise BodyError(f"a negative count in the registration: {count}")
+            raise BodyError(f"the registration has a negative count: {count}")
         return int(count)
 
     def next(self) -> bytes:
@@ -163,7 +163,7 @@ class Parts:
         if end > len(self._data):
             raise BodyError("the registration ends before it is complete")
         if size > self._part_max:
-            raise BodyError(f"an entry of {size} bytes in a registration; the limit is {self._part_max}")
+            raise BodyError(f"the registration has an entry of {size} bytes; the limit is {self._part_max}")
         part = bytes(self._data[self._at : end])
         self._at = end
         return part
@@ -172,4 +172,4 @@ class Parts:
         try:
             return self.next().decode()
         except UnicodeDecodeError:
-            raise BodyError("a topic of the registration is not UTF-8") from None
+            raise BodyError("the registration has a topic that is not valid UTF-8") from None

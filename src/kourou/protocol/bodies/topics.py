@@ -1,4 +1,4 @@
-"""Topics: their settings, the tables of them that brokers exchange, and the mappings of static topics."""
+"""Topics: settings, the tables that brokers exchange, and the mappings of static topics."""
 
 from typing import Self
 
@@ -11,7 +11,7 @@ from kourou.protocol.java import Int32, Int64
 
 
 class DataVersion(Body):
-    """Which state of a table somebody has. Equal when all three are equal; none of them orders two versions."""
+    """The version of a table. Versions are equal if all three fields are equal; they have no order."""
 
     state_version: Int64 = always(0)
     timestamp: Int64 = always(0)
@@ -19,7 +19,7 @@ class DataVersion(Body):
 
 
 class TopicConfig(Body):
-    """What a broker knows of a topic."""
+    """The settings of a topic."""
 
     topic_name: str | None = None
     read_queue_nums: Int32 = always(16)
@@ -32,9 +32,9 @@ class TopicConfig(Body):
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """Read the one-line form that compressed registrations carry. Raises BodyError.
+        """Decode the one-line form that compressed registrations contain. Raises BodyError.
 
-        It has no place for `order` and `topic_sys_flag`. Attributes that do not parse are left out, as in Java.
+        It does not include `order` and `topic_sys_flag`. Invalid attributes are ignored, as in Java.
         """
         try:
             name, reads, writes, perm, filter_type, *rest = text.split(" ", 5)
@@ -49,7 +49,7 @@ class TopicConfig(Body):
                 attributes=_attributes(rest[0]) if rest and rest[0] != "{}" else {},
             )
         except ValueError:
-            raise BodyError(f"not a topic in text form: {text[:80]!r}") from None
+            raise BodyError(f"invalid topic in text form: {text[:80]!r}") from None
 
     def to_text(self) -> str:
         """The one-line form."""
@@ -68,7 +68,7 @@ def _attributes(text: str) -> dict[str, str]:
 
 
 class TopicQueueMappingInfo(Body):
-    """How the queues of a static topic, numbered across brokers, lie on the queues of one broker."""
+    """How the queues of a static topic, numbered across brokers, map to the queues of one broker."""
 
     topic: str | None = None
     scope: str = always("__global__")
@@ -81,7 +81,7 @@ class TopicQueueMappingInfo(Body):
 
 
 class LogicQueueMappingItem(Body):
-    """A stretch of a global queue on one broker's queue."""
+    """A range of a global queue that is stored in one broker's queue."""
 
     gen: Int32 = always(0)
     queue_id: Int32 = always(0)
@@ -115,7 +115,7 @@ class TopicConfigAndMappingSerializeWrapper(TopicConfigSerializeWrapper):
 
 
 class TopicConfigAndQueueMapping(TopicConfig):
-    """Answer of GET_TOPIC_CONFIG."""
+    """The answer to GET_TOPIC_CONFIG."""
 
     mapping_detail: TopicQueueMappingDetail | None = None
 
@@ -128,7 +128,7 @@ class TopicQueueMappingSerializeWrapper(Body):
 
 
 class CreateTopicListRequestBody(Body):
-    """Topics to be made at once."""
+    """Topics to create in one request."""
 
     topic_config_list: list[TopicConfig] = always(list)
 
@@ -141,6 +141,6 @@ class TopicList(Body):
 
 
 class KVTable(Body):
-    """Strings by string: a namespace of the name server's settings, or a broker's runtime figures."""
+    """A map of strings: a namespace of the name server's settings, or a broker's runtime statistics."""
 
     table: dict[str, str] = always(dict)

@@ -1,4 +1,4 @@
-"""What admins ask brokers about users and access rules."""
+"""Requests from admins to brokers about users and access rules."""
 
 from kourou.protocol import bodies
 from kourou.protocol.codes import RequestCode
@@ -15,7 +15,7 @@ _BROKER = Direction.ADMIN_TO_BROKER
 
 @request(RequestCode.AUTH_CREATE_USER, _BROKER, access=CHANGE_CLUSTER, body=bodies.UserInfo)
 class CreateUser(Header):
-    """Make a user."""
+    """Create a user."""
 
     username: str | None = None
 
@@ -36,14 +36,14 @@ class DeleteUser(Header):
 
 @request(RequestCode.AUTH_GET_USER, _BROKER, access=READ_CLUSTER, answer_body=bodies.UserInfo)
 class GetUser(Header):
-    """One user."""
+    """Get one user."""
 
     username: str | None = None
 
 
 @request(RequestCode.AUTH_LIST_USER, _BROKER, access=READ_CLUSTER, answer_body="list of UserInfo")
 class ListUsers(Header):
-    """The users whose names contain a text."""
+    """List the users whose names contain a text."""
 
     filter: str | None = None
 
@@ -73,14 +73,14 @@ class DeleteAcl(Header):
 
 @request(RequestCode.AUTH_GET_ACL, _BROKER, access=READ_CLUSTER, answer_body=bodies.AclInfo)
 class GetAcl(Header):
-    """The rules of a subject."""
+    """Get the rules of a subject."""
 
     subject: str | None = None
 
 
 @request(RequestCode.AUTH_LIST_ACL, _BROKER, access=READ_CLUSTER, answer_body="list of AclInfo")
 class ListAcls(Header):
-    """The rules whose subject and resource contain these texts."""
+    """List the rules whose subject and resource contain these texts."""
 
     subject_filter: str | None = None
     resource_filter: str | None = None

@@ -1,4 +1,4 @@
-"""What admins ask brokers about their settings, counters and files."""
+"""Requests from admins to brokers about settings, statistics and files."""
 
 from msgspec import field
 
@@ -47,7 +47,7 @@ request_without_header(
 request_without_header(
     RequestCode.GET_BROKER_RUNTIME_INFO,
     _BROKER,
-    "How a broker is.",
+    "Get a broker's runtime statistics.",
     access=READ_CLUSTER,
     answer_body=bodies.KVTable,
 )
@@ -60,15 +60,15 @@ request_without_header(
     answer_body=bodies.BrokerStatsData,
 )
 class ViewBrokerStatsData(Header):
-    """One of a broker's counters, such as TOPIC_PUT_NUMS of a topic."""
+    """Get one of a broker's counters, such as TOPIC_PUT_NUMS of a topic."""
 
     stats_name: str
     stats_key: str
 
 
 for _code, _about in (
-    (RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, "Delete consume queues whose messages are gone."),
-    (RequestCode.CLEAN_UNUSED_TOPIC, "Delete topics that nobody uses."),
+    (RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, "Delete consume queues whose messages have expired."),
+    (RequestCode.CLEAN_UNUSED_TOPIC, "Delete unused topics."),
     (RequestCode.DELETE_EXPIRED_COMMITLOG, "Delete old files of the commit log now."),
 ):
     request_without_header(_code, _BROKER, _about, access=CHANGE_CLUSTER)
@@ -76,21 +76,21 @@ for _code, _about in (
 request_without_header(
     RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG,
     _BROKER,
-    "Limit how much old data groups may read per second.",
+    "Limit how much cold data groups may read per second.",
     access=CHANGE_CLUSTER,
     body=PROPERTIES,
 )
 request_without_header(
     RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG,
     _BROKER,
-    "Lift such a limit.",
+    "Remove the limit on cold data of a group.",
     access=CHANGE_CLUSTER,
     body="the name of a group",
 )
 request_without_header(
     RequestCode.GET_COLD_DATA_FLOW_CTR_INFO,
     _BROKER,
-    "These limits, and how much is used.",
+    "Get the limits on cold data, and how much of them is used.",
     access=READ_CLUSTER,
     answer_body="JSON",
 )
@@ -100,14 +100,14 @@ request_without_header(
 class SetCommitLogReadMode(Header):
     """Tell the kernel how the commit log is read: madvise's 0 (normal) or 1 (random)."""
 
-    mode: str = field(name="READ_AHEAD_MODE")
+    mode: str | None = field(name="READ_AHEAD_MODE", default=None)
 
 
 @request(RequestCode.SWITCH_TIMER_ENGINE, _BROKER, access=CHANGE_CLUSTER)
 class SwitchTimerEngine(Header):
-    """Choose how timer messages are kept: R (RocksDB) or F (files)."""
+    """Choose how timer messages are stored: R (RocksDB) or F (files)."""
 
-    engine_type: str = field(name="E_T")
+    engine_type: str | None = field(name="E_T", default=None)
 
 
 @request(RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS, _BROKER, access=needs(GET, "topic"), answer_body="JSON")
@@ -120,21 +120,21 @@ class CheckRocksdbCqWriteProgress(Header):
 
 @request(RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON, _BROKER, access=READ_CLUSTER)
 class ExportRocksDBConfigToJson(Header):
-    """Write settings that are in RocksDB to JSON files. `config_type` names them, joined by semicolons."""
+    """Write settings in RocksDB to JSON files. `config_type` lists them, separated by semicolons."""
 
     config_type: str
 
 
 @request(RequestCode.ADD_BROKER, _BROKER, access=CHANGE_CLUSTER, body=PROPERTIES)
 class AddBroker(Header):
-    """Start one more broker in a container of several."""
+    """Start another broker in a broker container."""
 
     config_path: str | None = None
 
 
 @request(RequestCode.REMOVE_BROKER, _BROKER, access=needs(UPDATE, "broker_cluster_name"))
 class RemoveBroker(Header):
-    """Stop a broker in such a container."""
+    """Stop a broker in a broker container."""
 
     broker_name: str
     broker_cluster_name: str

@@ -1,4 +1,4 @@
-"""What clients tell brokers about themselves and their groups, and what brokers ask clients."""
+"""Requests from clients to brokers about themselves and their groups, and from brokers to clients."""
 
 from msgspec import field
 
@@ -22,21 +22,21 @@ _CLIENT = Direction.BROKER_TO_CLIENT
 
 
 class Common(Header):
-    """Fields that any request may carry beside its own: `Common.decode` finds them in the same `extFields`."""
+    """Fields that any request may have in addition to its own: `Common.decode` reads them from the same `extFields`."""
 
     namespace: str | None = field(name="ns", default=None)
     namespaced: bool | None = field(name="nsd", default=None)
     broker_name: str | None = field(name="bname", default=None)
     one_way: bool | None = field(name="oway", default=None)
     logical: bool | None = field(name="lo", default=None)
-    """Whether `queue_id` counts the queues of a static topic across all brokers."""
+    """Whether `queue_id` is the number of a static topic's queue across all brokers."""
 
 
 # --------------------------------------------------------------------------------------------------- clients and groups
 
 
 class HeartbeatAnswer(Header):
-    """Whether the next heartbeats may leave out the subscriptions, and whether the broker lacks them."""
+    """Whether the next heartbeats may omit the subscriptions, and whether the broker does not have them."""
 
     is_support_heart_beat_v2: bool | None = field(name="IS_SUPPORT_HEART_BEAT_V2", default=None)
     is_sub_change: bool | None = field(name="IS_SUB_CHANGE", default=None)
@@ -45,7 +45,7 @@ class HeartbeatAnswer(Header):
 request_without_header(
     RequestCode.HEART_BEAT,
     _BROKER,
-    "A client is there, with these groups and subscriptions.",
+    "Report a client with its groups and subscriptions.",
     access=needs(SUB, in_body=True),
     body=bodies.HeartbeatData,
     answer=HeartbeatAnswer,
@@ -54,7 +54,7 @@ request_without_header(
 
 @request(RequestCode.UNREGISTER_CLIENT, _BROKER, access=needs(SUB, "consumer_group"))
 class UnregisterClient(Header):
-    """A client leaves a group."""
+    """Remove a client from a group."""
 
     client_id: str = field(name="clientID")
     producer_group: str | None = None
@@ -68,7 +68,7 @@ class UnregisterClient(Header):
     answer_body=bodies.GetConsumerListByGroupResponseBody,
 )
 class GetConsumerListByGroup(Header):
-    """The client ids of a group's consumers."""
+    """List the client ids of a group's consumers."""
 
     consumer_group: str
 
@@ -76,14 +76,14 @@ class GetConsumerListByGroup(Header):
 request_without_header(
     RequestCode.CHECK_CLIENT_CONFIG,
     _BROKER,
-    "Does this filter expression compile?",
+    "Check a filter expression.",
     access=needs(SUB, in_body=True),
     body=bodies.CheckClientRequestBody,
 )
 request_without_header(
     RequestCode.LOCK_BATCH_MQ,
     _BROKER,
-    "An orderly consumer wants queues for itself alone.",
+    "Lock queues for an orderly consumer.",
     access=needs(SUB, in_body=True),
     body=bodies.LockBatchRequestBody,
     answer_body=bodies.LockBatchResponseBody,
@@ -91,14 +91,14 @@ request_without_header(
 request_without_header(
     RequestCode.UNLOCK_BATCH_MQ,
     _BROKER,
-    "An orderly consumer gives queues back.",
+    "Unlock queues of an orderly consumer.",
     access=needs(SUB, in_body=True),
     body=bodies.UnlockBatchRequestBody,
 )
 request_without_header(
     RequestCode.QUERY_ASSIGNMENT,
     _BROKER,
-    "Which queues of a topic are a client's own?",
+    "Get the queues of a topic that are assigned to a client.",
     access=needs(SUB, in_body=True),
     body=bodies.QueryAssignmentRequestBody,
     answer_body=bodies.QueryAssignmentResponseBody,
@@ -117,7 +117,7 @@ request_without_header(
 
 @request(RequestCode.CHECK_TRANSACTION_STATE, _CLIENT, body="one stored record", one_way=True)
 class CheckTransactionState(Header):
-    """What became of this half message? The client answers with END_TRANSACTION."""
+    """Ask a producer for the state of a half message. The client answers with END_TRANSACTION."""
 
     tran_state_table_offset: Int64
     commit_log_offset: Int64
@@ -130,7 +130,7 @@ class CheckTransactionState(Header):
 
 @request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, _CLIENT, one_way=True)
 class NotifyConsumerIdsChanged(Header):
-    """A consumer came or went: share the queues anew."""
+    """Tell consumers that the members of their group changed: they rebalance."""
 
     consumer_group: str
 
@@ -142,7 +142,7 @@ class NotifyConsumerIdsChanged(Header):
     one_way=True,
 )
 class ResetConsumerClientOffset(Header):
-    """Go on from the offsets in the body."""
+    """Continue from the offsets in the body."""
 
     topic: str
     group: str
@@ -158,7 +158,7 @@ class ResetConsumerClientOffset(Header):
     answer_body=bodies.GetConsumerStatusBody,
 )
 class GetConsumerStatusFromClient(Header):
-    """How far is this consumer?"""
+    """Get the offsets of a consumer."""
 
     topic: str
     group: str
@@ -172,7 +172,7 @@ class GetConsumerStatusFromClient(Header):
     answer_body=bodies.ConsumerRunningInfo,
 )
 class GetConsumerRunningInfo(Header):
-    """How is this consumer?"""
+    """Get the internal state of a consumer."""
 
     consumer_group: str
     client_id: str
@@ -187,7 +187,7 @@ class GetConsumerRunningInfo(Header):
     answer_body=bodies.ConsumeMessageDirectlyResult,
 )
 class ConsumeMessageDirectly(Header):
-    """Consume this message now and say what came of it."""
+    """Consume this message now and return the result."""
 
     consumer_group: str
     client_id: str | None = None
@@ -200,7 +200,7 @@ class ConsumeMessageDirectly(Header):
 
 @request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, _CLIENT, body="the reply")
 class PushReplyMessage(Header):
-    """The reply to a request that this client sent as a message."""
+    """Deliver the reply to a request that this client sent as a message."""
 
     producer_group: str
     topic: str
@@ -220,7 +220,7 @@ class PushReplyMessage(Header):
 
 @request(RequestCode.NOTIFY_UNSUBSCRIBE_LITE, _CLIENT, one_way=True)
 class NotifyUnsubscribeLite(Header):
-    """The broker has ended a light subscription of this client."""
+    """Tell a client that the broker ended one of its lite subscriptions."""
 
     lite_topic: str
     consumer_group: str

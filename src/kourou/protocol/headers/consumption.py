@@ -1,4 +1,4 @@
-"""What admins ask brokers about the offsets of consumer groups."""
+"""Requests from admins to brokers about the offsets of consumer groups."""
 
 from kourou.protocol import bodies
 from kourou.protocol.codes import RequestCode
@@ -26,7 +26,7 @@ _BROKER = Direction.ADMIN_TO_BROKER
     answer_body=bodies.ConsumeStats,
 )
 class GetConsumeStats(Header):
-    """How far a group is, in one topic, in several (joined by semicolons) or in all."""
+    """Get the progress of a group in one topic, in several (separated by semicolons) or in all."""
 
     consumer_group: str
     topic: str | None = None
@@ -40,7 +40,7 @@ class GetConsumeStats(Header):
     answer_body=bodies.ConsumeStatsList,
 )
 class GetBrokerConsumeStats(Header):
-    """How far all groups are, orderly ones or the others."""
+    """Get the progress of all groups: either the orderly ones or the others."""
 
     is_order: bool
 
@@ -52,7 +52,7 @@ class GetBrokerConsumeStats(Header):
     answer_body=bodies.ResetOffsetBody,
 )
 class InvokeBrokerToResetOffset(Header):
-    """Set a group back or forward to a time (-1: to the end), or one queue to an offset."""
+    """Reset a group's offsets to a time (-1: to the end), or one queue to an offset."""
 
     group: str
     topic: str
@@ -69,7 +69,7 @@ class InvokeBrokerToResetOffset(Header):
     answer_body=bodies.GetConsumerStatusBody,
 )
 class InvokeBrokerToGetConsumerStatus(Header):
-    """Ask the consumers of a group, or the one at `client_addr`, how far they are."""
+    """Get the offsets of the consumers of a group, or of the one at `client_addr`."""
 
     topic: str
     group: str
@@ -78,14 +78,14 @@ class InvokeBrokerToGetConsumerStatus(Header):
 
 @request(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, _BROKER, access=needs(GET, "topic"), answer_body=bodies.GroupList)
 class QueryTopicConsumeByWho(Header):
-    """The groups that consume a topic."""
+    """List the groups that consume a topic."""
 
     topic: str
 
 
 @request(RequestCode.QUERY_TOPICS_BY_CONSUMER, _BROKER, access=needs(GET, "group"), answer_body=bodies.TopicList)
 class QueryTopicsByConsumer(Header):
-    """The topics that a group consumes."""
+    """List the topics that a group consumes."""
 
     group: str
 
@@ -97,7 +97,7 @@ class QueryTopicsByConsumer(Header):
     answer_body=bodies.QuerySubscriptionResponseBody,
 )
 class QuerySubscriptionByConsumer(Header):
-    """What a group subscribes to of a topic."""
+    """Get a group's subscription to a topic."""
 
     group: str
     topic: str | None = None
@@ -110,7 +110,7 @@ class QuerySubscriptionByConsumer(Header):
     answer_body=bodies.QueryConsumeTimeSpanBody,
 )
 class QueryConsumeTimeSpan(Header):
-    """When the messages that a group has and has not consumed were stored."""
+    """Get the store times of the messages that a group has and has not consumed."""
 
     topic: str
     group: str
@@ -123,16 +123,18 @@ class QueryConsumeTimeSpan(Header):
     answer_body=bodies.QueryCorrectionOffsetBody,
 )
 class QueryCorrectionOffset(Header):
-    """The smallest offsets of a topic among groups, those in `filter_groups` (joined by commas) left out."""
+    """Get the smallest offsets of a topic over all groups but those in `filter_groups` (separated by commas)."""
 
     compare_group: str
     topic: str
     filter_groups: str | None = None
 
 
-@request(RequestCode.CLONE_GROUP_OFFSET, _BROKER, access=needs(UPDATE, "dest_group", "topic"))
+@request(
+    RequestCode.CLONE_GROUP_OFFSET, _BROKER, access=needs(UPDATE, "dest_group", "topic", also=needs(GET, "src_group"))
+)
 class CloneGroupOffset(Header):
-    """Give one group the offsets of another."""
+    """Copy the offsets of one group to another."""
 
     src_group: str
     dest_group: str
@@ -147,7 +149,7 @@ class CloneGroupOffset(Header):
     answer_body=bodies.QueryConsumeQueueResponseBody,
 )
 class QueryConsumeQueue(Header):
-    """Entries of a consume queue."""
+    """Get entries of a consume queue."""
 
     topic: str | None = None
     queue_id: Int32 = 0
@@ -158,7 +160,7 @@ class QueryConsumeQueue(Header):
 
 @request(RequestCode.RESUME_CHECK_HALF_MESSAGE, _BROKER, access=needs(UPDATE, "topic"))
 class ResumeCheckHalfMessage(Header):
-    """Ask again about a half message that was given up."""
+    """Check a discarded half message again."""
 
     topic: str | None = None
     msg_id: str | None = None
@@ -167,6 +169,6 @@ class ResumeCheckHalfMessage(Header):
 request_without_header(
     RequestCode.POP_ROLLBACK,
     _BROKER,
-    "Write what is popped and not acknowledged back to the log, before a downgrade.",
+    "Write pop checkpoints and acknowledgements to the log, before a downgrade.",
     access=CHANGE_CLUSTER,
 )

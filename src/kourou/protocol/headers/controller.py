@@ -1,4 +1,4 @@
-"""What brokers and admins ask the controllers that choose masters, and what controllers tell brokers."""
+"""Requests from brokers and admins to controllers, which elect masters, and from controllers to brokers."""
 
 from kourou.protocol import bodies
 from kourou.protocol.codes import RequestCode
@@ -21,7 +21,7 @@ _CONTROLLER = Direction.TO_CONTROLLER
 
 
 class AlterSyncStateSetAnswer(Header):
-    """The number of the new set."""
+    """The epoch of the new set."""
 
     new_sync_state_set_epoch: Int32 = 0
 
@@ -35,7 +35,7 @@ class AlterSyncStateSetAnswer(Header):
     answer_body=bodies.SyncStateSet,
 )
 class AlterSyncStateSet(Header):
-    """A master says which replicas hold all that it has acknowledged."""
+    """A master reports which replicas have all messages that it has acknowledged."""
 
     broker_name: str | None = None
     master_broker_id: Int64 | None = None
@@ -60,7 +60,7 @@ class ElectMasterAnswer(Header):
     answer_body=bodies.ElectMasterResponseBody,
 )
 class ElectMaster(Header):
-    """Choose a master for a broker group, this broker if `designate_elect`."""
+    """Elect a master of a broker group; with `designate_elect`, this broker."""
 
     cluster_name: str
     broker_name: str
@@ -88,7 +88,7 @@ class RegisterBrokerToControllerAnswer(Header):
     answer_body=bodies.SyncStateSet,
 )
 class RegisterBrokerToController(Header):
-    """A broker with an id is there."""
+    """Register a broker that has an id."""
 
     cluster_name: str | None = None
     broker_name: str | None = None
@@ -113,13 +113,13 @@ class GetReplicaInfoAnswer(Header):
     answer_body=bodies.SyncStateSet,
 )
 class GetReplicaInfo(Header):
-    """Who is the master of a broker group?"""
+    """Get the master of a broker group."""
 
     broker_name: str | None = None
 
 
 class GetMetadataAnswer(Header):
-    """The controllers, and which of them leads."""
+    """The controllers, and their leader."""
 
     group: str | None = None
     controller_leader_id: str | None = None
@@ -131,14 +131,14 @@ class GetMetadataAnswer(Header):
 request_without_header(
     RequestCode.CONTROLLER_GET_METADATA_INFO,
     _CONTROLLER,
-    "Which controller leads?",
+    "Get the leader of the controllers.",
     access=READ_CLUSTER,
     answer=GetMetadataAnswer,
 )
 request_without_header(
     RequestCode.CONTROLLER_GET_SYNC_STATE_DATA,
     _CONTROLLER,
-    "The replicas of several broker groups.",
+    "Get the replicas of several broker groups.",
     access=READ_CLUSTER,
     body="list of broker names",
     answer_body=bodies.BrokerReplicasInfo,
@@ -161,7 +161,7 @@ request_without_header(
 
 @request(RequestCode.CLEAN_BROKER_DATA, _CONTROLLER, access=needs(UPDATE, "cluster_name"))
 class CleanControllerBrokerData(Header):
-    """Forget replicas of a broker group."""
+    """Remove replicas of a broker group."""
 
     broker_name: str
     cluster_name: str | None = None
@@ -171,7 +171,7 @@ class CleanControllerBrokerData(Header):
 
 
 class GetNextBrokerIdAnswer(Header):
-    """The id to ask for."""
+    """The next free id."""
 
     cluster_name: str | None = None
     broker_name: str | None = None
@@ -185,14 +185,14 @@ class GetNextBrokerIdAnswer(Header):
     answer=GetNextBrokerIdAnswer,
 )
 class GetNextBrokerId(Header):
-    """Which id may a new broker of this group ask for?"""
+    """Get the id that a new broker of this group may apply for."""
 
     cluster_name: str | None = None
     broker_name: str | None = None
 
 
 class ApplyBrokerIdAnswer(Header):
-    """The id is the broker's."""
+    """The id was assigned to the broker."""
 
     cluster_name: str | None = None
     broker_name: str | None = None
@@ -205,7 +205,7 @@ class ApplyBrokerIdAnswer(Header):
     answer=ApplyBrokerIdAnswer,
 )
 class ApplyBrokerId(Header):
-    """A new broker asks for an id; `register_check_code` proves later that it is the same broker."""
+    """A new broker applies for an id; `register_check_code` later proves that it is the same broker."""
 
     cluster_name: str | None = None
     broker_name: str | None = None
@@ -223,7 +223,7 @@ class ApplyBrokerId(Header):
     body=bodies.SyncStateSet,
 )
 class NotifyBrokerRoleChanged(Header):
-    """The broker group has a new master."""
+    """Tell a broker that its group has a new master."""
 
     master_address: str | None = None
     master_epoch: Int32 | None = None
@@ -234,7 +234,22 @@ class NotifyBrokerRoleChanged(Header):
 request_without_header(
     RequestCode.GET_BROKER_EPOCH_CACHE,
     Direction.ADMIN_TO_BROKER,
-    "Which master wrote which stretch of the log?",
+    "Get the epochs of the log: which master wrote which range.",
     access=READ_CLUSTER,
     answer_body=bodies.EpochEntryCache,
 )
+
+
+@request(RequestCode.PROMOTE_BROKER, Direction.ADMIN_TO_BROKER, access=CHANGE_CLUSTER)
+class PromoteBroker(Header):
+    """Kourou's own: make a slave the master of its group. `force`: even if messages may be lost."""
+
+    force: bool | None = None
+
+
+@request(RequestCode.DEMOTE_BROKER, Direction.ADMIN_TO_BROKER, access=CHANGE_CLUSTER)
+class DemoteBroker(Header):
+    """Kourou's own: make a master a slave. `force`: even if no slave has all messages."""
+
+    broker_id: Int64 | None = None
+    force: bool | None = None

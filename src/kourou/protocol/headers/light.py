@@ -1,4 +1,4 @@
-"""Light topics: what clients and admins ask brokers about them."""
+"""Requests from clients and admins to brokers about lite topics."""
 
 from kourou.protocol import bodies
 from kourou.protocol.codes import RequestCode
@@ -40,7 +40,7 @@ class PopLiteMessageAnswer(Header):
     answer_body=RECORDS,
 )
 class PopLiteMessage(Header):
-    """Pop from all light topics under a topic that a client subscribes to."""
+    """Pop from all lite topics of a parent topic that a client subscribes to."""
 
     client_id: str
     consumer_group: str
@@ -55,7 +55,7 @@ class PopLiteMessage(Header):
 request_without_header(
     RequestCode.LITE_SUBSCRIPTION_CTL,
     _BROKER,
-    "Change the light topics that a client subscribes to.",
+    "Change a client's subscriptions to lite topics.",
     access=needs(SUB, in_body=True),
     body=bodies.LiteSubscriptionCtlRequestBody,
 )
@@ -67,7 +67,7 @@ request_without_header(
 request_without_header(
     RequestCode.GET_BROKER_LITE_INFO,
     _ADMIN,
-    "How many light topics a broker has.",
+    "Get the number of lite topics of a broker.",
     access=READ_CLUSTER,
     answer_body=bodies.GetBrokerLiteInfoResponseBody,
 )
@@ -80,7 +80,7 @@ request_without_header(
     answer_body=bodies.GetParentTopicInfoResponseBody,
 )
 class GetParentTopicInfo(Header):
-    """A topic under which light topics live."""
+    """Get the parent topic of lite topics."""
 
     topic: str
 
@@ -92,7 +92,7 @@ class GetParentTopicInfo(Header):
     answer_body=bodies.GetLiteTopicInfoResponseBody,
 )
 class GetLiteTopicInfo(Header):
-    """One light topic."""
+    """Get one lite topic."""
 
     parent_topic: str | None = None
     lite_topic: str | None = None
@@ -105,7 +105,7 @@ class GetLiteTopicInfo(Header):
     answer_body=bodies.GetLiteClientInfoResponseBody,
 )
 class GetLiteClientInfo(Header):
-    """One client of light topics."""
+    """Get one client of lite topics."""
 
     parent_topic: str | None = None
     group: str | None = None
@@ -120,7 +120,7 @@ class GetLiteClientInfo(Header):
     answer_body=bodies.GetLiteGroupInfoResponseBody,
 )
 class GetLiteGroupInfo(Header):
-    """How far behind a group is, in one light topic or where most."""
+    """Get the lag of a group, in one lite topic or in those with the largest lag."""
 
     group: str
     lite_topic: str | None = None
@@ -129,7 +129,7 @@ class GetLiteGroupInfo(Header):
 
 @request(RequestCode.TRIGGER_LITE_DISPATCH, _ADMIN, access=needs(UPDATE, "group"))
 class TriggerLiteDispatch(Header):
-    """Look for messages that clients of light topics have not been told of."""
+    """Look for messages that clients of lite topics were not notified of."""
 
     group: str
     client_id: str | None = None

@@ -1,4 +1,4 @@
-"""What clients, admins and brokers ask a name server, and the one thing that it tells brokers."""
+"""Requests from clients, admins and brokers to a name server, and its one request to brokers."""
 
 from msgspec import field
 
@@ -36,7 +36,7 @@ _BROKER = Direction.BROKER_TO_NAMESERVER
     answer_body=bodies.TopicRouteData,
 )
 class GetRouteInfo(Header):
-    """Where a topic is."""
+    """Get the route of a topic."""
 
     topic: str
     accept_standard_json_only: bool | None = None
@@ -45,7 +45,7 @@ class GetRouteInfo(Header):
 request_without_header(
     RequestCode.GET_BROKER_CLUSTER_INFO,
     _CLIENT,
-    "All brokers and clusters.",
+    "Get all brokers and clusters.",
     access=READ_CLUSTER,
     answer_body=bodies.ClusterInfo,
 )
@@ -58,7 +58,7 @@ request_without_header(
     answer_body=bodies.GetBrokerMemberGroupResponseBody,
 )
 class GetBrokerMemberGroup(Header):
-    """The members of one broker group."""
+    """Get the members of one broker group."""
 
     cluster_name: str
     broker_name: str
@@ -69,35 +69,35 @@ class GetBrokerMemberGroup(Header):
 request_without_header(
     RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
     _CLIENT,
-    "The names of all topics.",
+    "List the names of all topics.",
     access=needs(LIST, Resource.TOPIC),
     answer_body=bodies.TopicList,
 )
 request_without_header(
     RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS,
     _CLIENT,
-    "The topics that clusters and brokers have by their own names, and the address of one broker.",
+    "List the topics named after clusters and brokers, and the address of one broker.",
     access=needs(LIST, Resource.TOPIC),
     answer_body=bodies.TopicList,
 )
 request_without_header(
     RequestCode.GET_UNIT_TOPIC_LIST,
     _CLIENT,
-    "The topics that belong to units.",
+    "List the topics that belong to units.",
     access=needs(LIST, Resource.TOPIC),
     answer_body=bodies.TopicList,
 )
 request_without_header(
     RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST,
     _CLIENT,
-    "The topics that units subscribe to.",
+    "List the topics that units subscribe to.",
     access=needs(LIST, Resource.TOPIC),
     answer_body=bodies.TopicList,
 )
 request_without_header(
     RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
     _CLIENT,
-    "The topics that units subscribe to and that belong to none.",
+    "List the topics that units subscribe to and that belong to no unit.",
     access=needs(LIST, Resource.TOPIC),
     answer_body=bodies.TopicList,
 )
@@ -110,14 +110,14 @@ request_without_header(
     answer_body=bodies.TopicList,
 )
 class GetTopicsByCluster(Header):
-    """The names of the topics of one cluster."""
+    """List the names of the topics of one cluster."""
 
     cluster: str
 
 
 @request(RequestCode.DELETE_TOPIC_IN_NAMESRV, _CLIENT, access=needs(UPDATE, "cluster_name"))
 class DeleteTopicInNamesrv(Header):
-    """Forget a topic, in one cluster or in all."""
+    """Remove a topic, in one cluster or in all."""
 
     topic: str
     cluster_name: str | None = None
@@ -130,7 +130,7 @@ class DeleteTopicInNamesrv(Header):
     body=bodies.TopicRouteData,
 )
 class RegisterTopicInNamesrv(Header):
-    """Add a topic with the queues in the body, without its broker's word."""
+    """Add a topic with the queues in the body, without a registration by its broker."""
 
     topic: str
 
@@ -148,7 +148,7 @@ class PutKVConfig(Header):
 
 
 class GetKVConfigAnswer(Header):
-    """The value asked for."""
+    """The value."""
 
     value: str | None = None
 
@@ -200,27 +200,27 @@ request_without_header(
 
 
 class WipeWritePermAnswer(Header):
-    """How many topics lost it."""
+    """The number of topics that were changed."""
 
     wipe_topic_count: Int32
 
 
 @request(RequestCode.WIPE_WRITE_PERM_OF_BROKER, _CLIENT, access=CHANGE_CLUSTER, answer=WipeWritePermAnswer)
 class WipeWritePerm(Header):
-    """Take the write permission from all queues of a broker, so that senders go elsewhere."""
+    """Remove the write permission from all queues of a broker, so that producers use other brokers."""
 
     broker_name: str
 
 
 class AddWritePermAnswer(Header):
-    """How many topics got it."""
+    """The number of topics that were changed."""
 
     add_topic_count: Int32
 
 
 @request(RequestCode.ADD_WRITE_PERM_OF_BROKER, _CLIENT, access=CHANGE_CLUSTER, answer=AddWritePermAnswer)
 class AddWritePerm(Header):
-    """Give the write permission back to all queues of a broker."""
+    """Restore the write permission of all queues of a broker."""
 
     broker_name: str
 
@@ -229,7 +229,7 @@ class AddWritePerm(Header):
 
 
 class RegisterBrokerAnswer(Header):
-    """For a slave, where its master is."""
+    """The address of the master, for a slave."""
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
@@ -244,7 +244,7 @@ class RegisterBrokerAnswer(Header):
     answer_body=bodies.KVTable,
 )
 class RegisterBroker(Header):
-    """A broker says that it is there and what topics it has; answered with the order-topic settings.
+    """Register a broker with its topics; the answer has the settings of ordered topics.
 
     `body_crc32` is the CRC of the body as sent, with the sign bit cleared; 0 means unchecked.
     """
@@ -262,7 +262,7 @@ class RegisterBroker(Header):
 
 @request(RequestCode.UNREGISTER_BROKER, _BROKER, access=needs(UPDATE, "cluster_name"))
 class UnregisterBroker(Header):
-    """A broker says that it leaves."""
+    """Remove a broker that is stopping."""
 
     broker_name: str
     broker_addr: str
@@ -285,7 +285,7 @@ class QueryDataVersionAnswer(Header):
     answer_body=bodies.DataVersion,
 )
 class QueryDataVersion(Header):
-    """A broker asks whether its topics are known in the version of the body. A sign of life as well."""
+    """Ask whether the broker's topics are known in the version of the body. Counts as a heartbeat."""
 
     broker_name: str
     broker_addr: str
@@ -295,7 +295,7 @@ class QueryDataVersion(Header):
 
 @request(RequestCode.BROKER_HEARTBEAT, _BROKER, access=needs(UPDATE, "cluster_name"))
 class BrokerHeartbeat(Header):
-    """A broker says that it is alive; controllers also learn how far it is."""
+    """A broker's heartbeat; controllers also learn its offsets."""
 
     cluster_name: str
     broker_addr: str
@@ -315,7 +315,7 @@ class BrokerHeartbeat(Header):
     one_way=True,
 )
 class NotifyMinBrokerIdChange(Header):
-    """Tells a broker group that its member with the smallest id is another one, or that one went away."""
+    """Tell a broker group that the member with the smallest id changed, or that a member left."""
 
     min_broker_id: Int64 | None = None
     broker_name: str | None = None

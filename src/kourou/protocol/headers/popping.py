@@ -1,4 +1,4 @@
-"""What consumers that pop ask brokers."""
+"""Requests from consumers that pop messages."""
 
 from kourou.protocol import bodies
 from kourou.protocol.codes import RequestCode
@@ -19,7 +19,7 @@ _BROKER = Direction.CLIENT_TO_BROKER
 
 
 class PopMessageAnswer(Header):
-    """When the messages were popped and for how long they are hidden; the handles to acknowledge them by."""
+    """When the messages were popped, how long they are invisible, and the handles to acknowledge them."""
 
     pop_time: Int64
     invisible_time: Int64
@@ -38,7 +38,7 @@ class PopMessageAnswer(Header):
     answer_body=RECORDS,
 )
 class PopMessage(Header):
-    """Messages that no other consumer of the group sees for a while; those not acknowledged by then come again."""
+    """Get messages and hide them from the group's other consumers; those not acknowledged in time come again."""
 
     consumer_group: str
     topic: str
@@ -62,7 +62,7 @@ class PopMessage(Header):
     answer_body=RECORDS,
 )
 class PeekMessage(Header):
-    """Messages that stay visible to others."""
+    """Get messages without hiding them from others."""
 
     topic: str
     queue_id: Int32
@@ -72,7 +72,7 @@ class PeekMessage(Header):
 
 @request(RequestCode.ACK_MESSAGE, _BROKER, access=needs(SUB, "topic", "consumer_group"))
 class AckMessage(Header):
-    """A popped message is done."""
+    """Acknowledge a popped message."""
 
     consumer_group: str
     topic: str
@@ -85,7 +85,7 @@ class AckMessage(Header):
 request_without_header(
     RequestCode.BATCH_ACK_MESSAGE,
     _BROKER,
-    "Many popped messages are done.",
+    "Acknowledge many popped messages.",
     access=needs(SUB, in_body=True),
     body=bodies.BatchAckMessageRequestBody,
 )
@@ -106,7 +106,7 @@ class ChangeInvisibleTimeAnswer(Header):
     answer=ChangeInvisibleTimeAnswer,
 )
 class ChangeInvisibleTime(Header):
-    """Hide a popped message for longer, or for shorter."""
+    """Change how long a popped message is invisible."""
 
     consumer_group: str
     topic: str
@@ -132,7 +132,7 @@ class NotificationAnswer(Header):
     answer=NotificationAnswer,
 )
 class Notification(Header):
-    """Wait until there is something to pop."""
+    """Wait until there are messages to pop."""
 
     consumer_group: str
     topic: str
@@ -146,14 +146,14 @@ class Notification(Header):
 
 
 class PollingInfoAnswer(Header):
-    """How many requests wait."""
+    """The number of waiting requests."""
 
     polling_num: Int32
 
 
 @request(RequestCode.POLLING_INFO, _BROKER, access=needs(GET, "topic", "consumer_group"), answer=PollingInfoAnswer)
 class PollingInfo(Header):
-    """How many pop requests of a group wait at a queue?"""
+    """Get the number of pop requests of a group that wait at a queue."""
 
     consumer_group: str
     topic: str

@@ -1,4 +1,4 @@
-"""What consumers that pull ask brokers: messages of a queue, and offsets."""
+"""Requests from consumers that pull messages, and requests about offsets."""
 
 from msgspec import field
 
@@ -47,7 +47,7 @@ class PullMessageAnswer(Header):
     answer_body=RECORDS,
 )
 class PullMessage(Header):
-    """Messages of a queue from an offset on; the broker may wait until there are some."""
+    """Get messages of a queue from an offset on; the broker may wait until there are some."""
 
     consumer_group: str
     topic: str
@@ -67,7 +67,7 @@ class PullMessage(Header):
 
 
 class QueryMessageAnswer(Header):
-    """How far the index goes."""
+    """The progress of the index."""
 
     index_last_update_timestamp: Int64
     index_last_update_phyoffset: Int64
@@ -81,7 +81,7 @@ class QueryMessageAnswer(Header):
     answer_body=RECORDS,
 )
 class QueryMessage(Header):
-    """Messages with a key or, with `unique_key`, the one with this unique id."""
+    """Find messages by key or, with `unique_key`, by unique id."""
 
     topic: str
     key: str
@@ -95,7 +95,7 @@ class QueryMessage(Header):
 
 @request(RequestCode.VIEW_MESSAGE_BY_ID, _BROKER, access=needs(GET, "topic"), answer_body="one stored record")
 class ViewMessage(Header):
-    """The message at an offset of the commit log."""
+    """Get the message at an offset of the commit log."""
 
     offset: Int64
     topic: str | None = None
@@ -114,7 +114,7 @@ class OffsetAnswer(Header):
     RequestCode.QUERY_CONSUMER_OFFSET, _BROKER, access=needs(SUB | GET, "topic", "consumer_group"), answer=OffsetAnswer
 )
 class QueryConsumerOffset(Header):
-    """Where a group stands in one queue."""
+    """Get the offset of a group in one queue."""
 
     consumer_group: str
     topic: str
@@ -124,7 +124,7 @@ class QueryConsumerOffset(Header):
 
 @request(RequestCode.UPDATE_CONSUMER_OFFSET, _BROKER, access=needs(SUB | UPDATE, "topic", "consumer_group"))
 class UpdateConsumerOffset(Header):
-    """A group has consumed one queue up to here. Consumers send it one way, admins wait for the answer."""
+    """Store the offset of a group in one queue. Consumers send it one-way, admins wait for the answer."""
 
     consumer_group: str
     topic: str
@@ -134,7 +134,7 @@ class UpdateConsumerOffset(Header):
 
 @request(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, _BROKER, access=needs(GET, "topic"), answer=OffsetAnswer)
 class SearchOffset(Header):
-    """The offset of the message stored at a time; `boundary_type` (lower or upper) chooses among equal times."""
+    """Find the offset of the message stored at a time; `boundary_type` (lower or upper) chooses among equal times."""
 
     topic: str
     queue_id: Int32
@@ -145,7 +145,7 @@ class SearchOffset(Header):
 
 @request(RequestCode.GET_MAX_OFFSET, _BROKER, access=needs(GET, "topic"), answer=OffsetAnswer)
 class GetMaxOffset(Header):
-    """The offset that the next message of a queue will have."""
+    """Get the offset that the next message of a queue will have."""
 
     topic: str
     queue_id: Int32
@@ -154,7 +154,7 @@ class GetMaxOffset(Header):
 
 @request(RequestCode.GET_MIN_OFFSET, _BROKER, access=needs(GET, "topic"), answer=OffsetAnswer)
 class GetMinOffset(Header):
-    """The offset of the first message that a queue still has."""
+    """Get the offset of the first message of a queue."""
 
     topic: str
     queue_id: Int32
@@ -170,7 +170,7 @@ class GetEarliestMsgStoretimeAnswer(Header):
     RequestCode.GET_EARLIEST_MSG_STORETIME, _BROKER, access=needs(GET, "topic"), answer=GetEarliestMsgStoretimeAnswer
 )
 class GetEarliestMsgStoretime(Header):
-    """When the first message that a queue still has was stored."""
+    """Get the store time of the first message of a queue."""
 
     topic: str
     queue_id: Int32

@@ -1,4 +1,4 @@
-"""What a slave asks its master, and what admins ask about replication."""
+"""Requests from slaves to masters, and requests from admins about replication."""
 
 from kourou.protocol import bodies
 from kourou.protocol.codes import RequestCode
@@ -19,42 +19,42 @@ _PEER = Direction.BROKER_TO_BROKER
 request_without_header(
     RequestCode.GET_ALL_CONSUMER_OFFSET,
     _PEER,
-    "All consumer offsets.",
+    "Get all consumer offsets.",
     access=READ_CLUSTER,
     answer_body=bodies.ConsumerOffsetSerializeWrapper,
 )
 request_without_header(
     RequestCode.GET_ALL_DELAY_OFFSET,
     _PEER,
-    "How far the delay levels are.",
+    "Get the progress of the delay levels.",
     access=READ_CLUSTER,
     answer_body=bodies.DelayOffsetSerializeWrapper,
 )
 request_without_header(
     RequestCode.GET_TIMER_CHECK_POINT,
     _PEER,
-    "How far the timer is.",
+    "Get the progress of the timer.",
     access=READ_CLUSTER,
     answer_body="the timer's checkpoint file",
 )
 request_without_header(
     RequestCode.GET_TIMER_METRICS,
     _PEER,
-    "What waits in the timer.",
+    "Get the number of messages in the timer.",
     access=READ_CLUSTER,
     answer_body=bodies.TimerMetricsSerializeWrapper,
 )
 request_without_header(
     RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
     _PEER,
-    "Which groups pop.",
+    "Get the request modes of all groups: pull or pop.",
     access=READ_CLUSTER,
     answer_body=bodies.MessageRequestModeSerializeWrapper,
 )
 
 
 class ExchangeHAInfoAnswer(Header):
-    """The same three of the master."""
+    """The same three fields of the master."""
 
     master_ha_address: str | None = None
     master_flush_offset: Int64 | None = None
@@ -63,7 +63,7 @@ class ExchangeHAInfoAnswer(Header):
 
 @request(RequestCode.EXCHANGE_BROKER_HA_INFO, _PEER, access=CHANGE_CLUSTER, answer=ExchangeHAInfoAnswer)
 class ExchangeHAInfo(Header):
-    """Brokers of a group tell each other where the master is; None asks."""
+    """Exchange the address of the master between the brokers of a group; None asks for it."""
 
     master_ha_address: str | None = None
     master_flush_offset: Int64 | None = None
@@ -73,7 +73,7 @@ class ExchangeHAInfo(Header):
 request_without_header(
     RequestCode.GET_BROKER_HA_STATUS,
     _BROKER,
-    "How replication goes.",
+    "Get the state of replication.",
     access=READ_CLUSTER,
     answer_body=bodies.HARuntimeInfo,
 )
@@ -81,6 +81,6 @@ request_without_header(
 
 @request(RequestCode.RESET_MASTER_FLUSH_OFFSET, _BROKER, access=CHANGE_CLUSTER)
 class ResetMasterFlushOffset(Header):
-    """Tell a slave how far its master is on disk."""
+    """Tell a slave how far its master's log is flushed."""
 
     master_flush_offset: Int64

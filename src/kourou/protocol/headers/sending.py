@@ -1,7 +1,7 @@
-"""What producers ask brokers.
+"""Requests from producers to brokers.
 
-Fields follow Java's header classes. Where a newer Java client or broker adds an optional field, it is here too: peers
-ignore fields that they do not know.
+The fields follow Java's header classes and include optional fields of newer Java clients and brokers: peers ignore
+unknown fields.
 """
 
 from typing import Any
@@ -25,7 +25,7 @@ _BROKER = Direction.CLIENT_TO_BROKER
 
 
 class SendMessageAnswer(Header):
-    """Where the message is. A batch has the ids of all its messages in `msg_id`, joined by commas."""
+    """Where the message was stored. For a batch, `msg_id` has the ids of all messages, separated by commas."""
 
     msg_id: str
     queue_id: Int32
@@ -44,7 +44,7 @@ class SendMessageAnswer(Header):
     RequestCode.SEND_REPLY_MESSAGE, _BROKER, access=needs(PUB, "topic"), body="the reply", answer=SendMessageAnswer
 )
 class SendMessage(Header):
-    """Store a message, or pass a reply on to the client that waits for it."""
+    """Store a message, or pass a reply to the client that waits for it."""
 
     producer_group: str
     topic: str
@@ -78,7 +78,7 @@ class SendMessage(Header):
     RequestCode.SEND_REPLY_MESSAGE_V2, _BROKER, access=needs(PUB, "topic"), body="the reply", answer=SendMessageAnswer
 )
 class SendMessageV2(Header):
-    """The same as SendMessage with short names, which are quicker to read: how nearly all messages are sent."""
+    """As SendMessage, with short names, which are faster to decode. Most clients send this form."""
 
     producer_group: str = field(name="a")
     topic: str = field(name="b")
@@ -95,6 +95,10 @@ class SendMessageV2(Header):
     max_reconsume_times: Int32 | None = field(name="l", default=None)
     broker_name: str | None = field(name="n", default=None)
 
+    def to_v2(self) -> "SendMessageV2":
+        """This header: both kinds of sends are served alike."""
+        return self
+
     def to_v1(self) -> SendMessage:
         """The same with long names."""
         return SendMessage(**_members(self))
@@ -106,7 +110,7 @@ def _members(header: Header) -> dict[str, Any]:
 
 @request(RequestCode.CONSUMER_SEND_MSG_BACK, _BROKER, access=needs(SUB, "group"))
 class ConsumerSendMsgBack(Header):
-    """A consumer could not handle a message: deliver it to the group again later."""
+    """Return a message that a consumer could not handle: it is delivered to the group again later."""
 
     offset: Int64
     group: str
@@ -119,7 +123,7 @@ class ConsumerSendMsgBack(Header):
 
 @request(RequestCode.END_TRANSACTION, _BROKER, access=needs(PUB, "topic"), one_way=True)
 class EndTransaction(Header):
-    """Commit (8) or roll back (12) a half message, or say that it is not yet known (0)."""
+    """Commit (8) or roll back (12) a half message, or say that its state is unknown (0)."""
 
     producer_group: str
     tran_state_table_offset: Int64
@@ -139,7 +143,7 @@ class RecallMessageAnswer(Header):
 
 @request(RequestCode.RECALL_MESSAGE, _BROKER, access=needs(PUB, "topic"), answer=RecallMessageAnswer)
 class RecallMessage(Header):
-    """Take back a message that waits in the timer."""
+    """Recall a message that waits in the timer."""
 
     topic: str
     recall_handle: str

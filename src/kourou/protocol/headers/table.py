@@ -1,7 +1,7 @@
-"""The machinery behind the table of requests: how a header class is declared, read and written.
+"""How the headers in the table of requests are declared, decoded and encoded.
 
-A header is what a request or an answer says beside its body: a few named fields, which travel as a map of strings
-(`extFields`). One small class declares them:
+A header is a map of strings (`extFields`) that a request or an answer has beside its body. A small class declares its
+fields:
 
     @request(RequestCode.QUERY_CONSUMER_OFFSET, access=needs(SUB | GET, "topic", "consumer_group"), ...)
     class QueryConsumerOffset(Header):
@@ -10,9 +10,9 @@ A header is what a request or an answer says beside its body: a few named fields
         queue_id: Int32
         set_zero_if_not_found: bool | None = None
 
-The key on the wire is the camelCase of the attribute, or what `field(name=...)` says. A field without default must be
-there; one that may be None is left out when it is None. Reading, writing, checking, access rules and the generated page
-docs/rpc.md all come from these lines, and `REQUESTS` has an entry for every request code that is declared.
+The key on the wire is the camelCase of the attribute, or the `name` given to `field`. A field without a default is
+required; a field that is None is omitted. Decoding, encoding, validation, access rules and the generated page
+docs/rpc.md all come from these declarations, and `REQUESTS` has an entry for every declared request code.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,29 +28,29 @@ from kourou.protocol.errors import HeaderError
 from kourou.protocol.java import Int32 as Int32, Int64 as Int64
 
 SHOWN_VALUE_CHARS = 40
-"""How much of a wrong value an error message repeats: the peer chose it, and it may be long."""
+"""How much of an invalid value an error message repeats: the peer chose the value, and it may be long."""
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(msgspec.field,))
 class Header(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """Base of all request and answer headers: immutable, made with keyword arguments."""
+    """Base of all request and answer headers: immutable, created with keyword arguments."""
 
     codes: ClassVar[tuple[RequestCode, ...]] = ()
-    """The requests that carry this header, in the order they were declared; none for the header of an answer."""
+    """The requests that have this header, in the order of declaration; empty for the header of an answer."""
 
     _plan: ClassVar["_Plan | None"] = None
-    """Worked out at first use."""
+    """Computed at first use."""
 
     @classmethod
     def decode(cls, ext: Mapping[str, str] | None) -> Self:
-        """The header in a command's `extFields`. Unknown keys are ignored.
+        """Decode the header from a command's `extFields`. Unknown keys are ignored.
 
-        Raises HeaderError when a required field is missing or a value is not what the field needs.
+        Raises HeaderError if a required field is missing or a value is invalid.
         """
         if ext is None:
             ext = {}
-        # msgspec takes "1" for true, Java does not: that one spelling goes the slow way. (It also takes "1.0" for 1,
-        # which nobody sends.)
+        # msgspec accepts "1" as true, Java does not: that spelling takes the slow path. (msgspec also accepts "1.0" as
+        # 1, which no client sends.)
         for key in (cls._plan or _make_plan(cls)).booleans:
             if ext.get(key) == "1":
                 return _decode_slowly(cls, ext)
@@ -60,7 +60,7 @@ class Header(msgspec.Struct, frozen=True, rename="camel", gc=False):
             return _decode_slowly(cls, ext)
 
     def encode(self) -> dict[str, str]:
-        """The `extFields` of this header: every value a string, None left out."""
+        """The `extFields` of this header: all values are strings, None is omitted."""
         ext: dict[str, str] = {}
         for attribute, key in (self._plan or _make_plan(type(self))).keys:
             value = getattr(self, attribute)
@@ -77,18 +77,29 @@ class Header(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 HeaderT = TypeVar("HeaderT", bound=Header)
 
+NAMES_MAX = 2_000
+"""The most names in one field. Each of them is looked up, and a header of 1 MiB has room for half a million."""
+
+
+def split_names(text: str, separator: str) -> list[str]:
+    """The names in a header field that has several. Raises HeaderError if there are too many."""
+    count = text.count(separator) + 1
+    if count > NAMES_MAX:
+        raise HeaderError(f"a header field has {count} names, the limit is {NAMES_MAX}: send several requests")
+    return [name for name in text.split(separator) if name]
+
 
 class _FieldPlan(NamedTuple):
     attribute: str
     key: str
     kind: type  # str, int or bool
-    low: int  # what an int may be
+    low: int  # the smallest int
     high: int
     required: bool
 
 
 class _Plan(NamedTuple):
-    """What decode and encode need to know of a header class, worked out once."""
+    """What decode and encode need to know about a header class, computed once."""
 
     fields: tuple[_FieldPlan, ...]
     keys: tuple[tuple[str, str], ...]  # (attribute, key on the wire)
@@ -119,7 +130,7 @@ def _field_plan(info: msgspec.structs.FieldInfo) -> _FieldPlan:
 
 
 def _decode_slowly(cls: type[HeaderT], ext: Mapping[str, str]) -> HeaderT:
-    """As Java reads the fields one by one; what Java could not read either is a HeaderError that says which and why."""
+    """Read the fields one by one, as Java does. Raises HeaderError with the field and the reason."""
     values = {}
     for field in (cls._plan or _make_plan(cls)).fields:
         text = ext.get(field.key)
@@ -136,7 +147,7 @@ def _parse(cls: type[Header], field: _FieldPlan, text: str) -> str | int | bool:
     if field.kind is bool:
         return text.lower() == "true"
     try:
-        # int() also takes blanks and underscores, which Java's parser does not.
+        # int() also accepts blanks and underscores, which Java's parser does not.
         if text.isascii() and "_" not in text and text.strip() == text:
             value = int(text)
             if field.low <= value <= field.high:
@@ -153,7 +164,7 @@ def _title(cls: type[Header]) -> str:
 
 
 class Right(Flag):
-    """What somebody may do with a topic, a group or the cluster. `SUB | GET` is for a need that either one meets."""
+    """An action on a topic, a group or the cluster. `SUB | GET` means that either right is enough."""
 
     PUB = auto()
     SUB = auto()
@@ -168,7 +179,7 @@ PUB, SUB, CREATE, UPDATE, DELETE, GET, LIST = Right
 
 
 class Resource(Enum):
-    """What a right is about."""
+    """The kind of resource that a right applies to."""
 
     TOPIC = "topic"
     GROUP = "group"
@@ -176,25 +187,31 @@ class Resource(Enum):
 
 
 class Target(NamedTuple):
-    """One resource that a request touches."""
+    """One resource that a request accesses."""
 
     resource: Resource
     attribute: str | None = None
-    """The header's attribute with its name; None for the cluster that the server belongs to, or for all of a kind."""
+    """The header attribute with its name; None for the server's own cluster, or for all resources of the kind."""
     separator: str | None = None
-    """Stands between several names in one field."""
+    """The separator between several names in one field."""
 
 
 class Access(NamedTuple):
-    """What a request needs: one of `rights`, on each of `targets` that the request names.
+    """The access that a request needs: one of `rights`, on each of `targets` that the request names.
 
-    A topic that is a group's retry topic (%RETRY%group) counts as that group, and PUB on it as SUB. `in_body` says that
-    the names are in the body, not in the header; who serves the request finds them there.
+    A group's retry topic (%RETRY%group) counts as that group, and PUB on it as SUB. `in_body` means that the names are
+    in the body, not in the header; the handler of the request finds them there. `also` is needed as well.
     """
 
     rights: Right
     targets: tuple[Target, ...]
     in_body: bool = False
+    also: "Access | None" = None
+
+    @property
+    def parts(self) -> "tuple[Access, ...]":
+        """All that is needed."""
+        return (self,) if self.also is None else (self, *self.also.parts)
 
 
 _TARGETS = {
@@ -205,6 +222,7 @@ _TARGETS = {
     "consumer_group": Target(Resource.GROUP, "consumer_group"),
     "producer_group": Target(Resource.GROUP, "producer_group"),
     "group_name": Target(Resource.GROUP, "group_name"),
+    "src_group": Target(Resource.GROUP, "src_group"),
     "dest_group": Target(Resource.GROUP, "dest_group"),
     "compare_group": Target(Resource.GROUP, "compare_group"),
     "filter_groups": Target(Resource.GROUP, "filter_groups", ","),
@@ -213,10 +231,10 @@ _TARGETS = {
 }
 
 
-def needs(rights: Right, *targets: str | Resource, in_body: bool = False) -> Access:
-    """Access to the resources that the named header attributes name, or to a resource as a whole."""
+def needs(rights: Right, *targets: str | Resource, in_body: bool = False, also: Access | None = None) -> Access:
+    """Access to the resources named by these header attributes, or to all resources of a kind."""
     found = tuple(Target(target) if isinstance(target, Resource) else _TARGETS[target] for target in targets)
-    return Access(rights, found, in_body)
+    return Access(rights, found, in_body, also)
 
 
 READ_CLUSTER = needs(GET, Resource.CLUSTER)
@@ -228,7 +246,7 @@ PROPERTIES = "properties as text, `key=value` lines"
 
 
 class Direction(Enum):
-    """Who asks whom."""
+    """Sender and receiver."""
 
     CLIENT_TO_BROKER = "client → broker"
     BROKER_TO_CLIENT = "broker → client"
@@ -243,7 +261,7 @@ class Direction(Enum):
 
 
 class RequestInfo(NamedTuple):
-    """All that the table knows of one request code."""
+    """The table's entry for one request code."""
 
     code: RequestCode
     direction: Direction
@@ -254,22 +272,22 @@ class RequestInfo(NamedTuple):
     answer_body: type | str | None = None
     access: Access | None = None
     one_way: bool = False
-    """Senders do not wait. Whether there is an answer, the flag of the command says."""
+    """Senders do not wait. The flag of the command decides whether there is an answer."""
 
     @property
     def name(self) -> str:
-        """Apache's name of the code."""
+        """Apache's name for the code."""
         return self.code.name
 
 
 REQUESTS: dict[int, RequestInfo] = {}
-"""Request code to what is known of it."""
+"""The entries by request code."""
 
 
 def _declare(info: RequestInfo) -> None:
     if info.code in REQUESTS:
-        raise TypeError(f"request code {info.code} ({info.name}) is declared already: {REQUESTS[info.code].about}")
-    for target in info.access.targets if info.access else ():
+        raise TypeError(f"request code {info.code} ({info.name}) is already declared: {REQUESTS[info.code].about}")
+    for target in [target for part in info.access.parts for target in part.targets] if info.access else ():
         declared = info.header.__struct_fields__ if info.header else ()
         if target.attribute is not None and target.attribute not in declared:
             raise TypeError(f"{info.name} names {target.attribute} in its access, but has no such field")
@@ -286,9 +304,9 @@ def request(
     answer_body: type | str | None = None,
     one_way: bool = False,
 ) -> Callable[[type[HeaderT]], type[HeaderT]]:
-    """Declare a header class as that of a request code. Several codes with one header: several decorators.
+    """Declare a header class for a request code. Use several decorators for several codes with one header.
 
-    Raises TypeError when the code is taken, or `access` names a field that the class does not have.
+    Raises TypeError if the code is already declared, or if `access` names a field that the class does not have.
     """
 
     def declare(cls: type[HeaderT]) -> type[HeaderT]:
@@ -301,5 +319,5 @@ def request(
 
 
 def request_without_header(code: RequestCode, direction: Direction, about: str, **rest: Any) -> None:
-    """Declare a request that has no header fields of its own. `rest` is as for `request`."""
+    """Declare a request without header fields. `rest` is as for `request`."""
     _declare(RequestInfo(code, direction, about, **rest))

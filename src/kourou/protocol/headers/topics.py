@@ -1,4 +1,4 @@
-"""What admins ask brokers about topics, groups and clients."""
+"""Requests from admins to brokers about topics, groups and clients."""
 
 from msgspec import field
 
@@ -35,7 +35,7 @@ _PEER = Direction.BROKER_TO_BROKER
     body=bodies.TopicQueueMappingDetail,
 )
 class CreateTopic(Header):
-    """Make a topic, or change it. `attributes` is `+key=value,-key`: to set and to remove."""
+    """Create or update a topic. `attributes` is `+key=value,-key`: set and remove."""
 
     topic: str
     default_topic: str
@@ -52,7 +52,7 @@ class CreateTopic(Header):
 request_without_header(
     RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
     _BROKER,
-    "Make or change several topics.",
+    "Create or update several topics.",
     access=needs(CREATE, in_body=True),
     body=bodies.CreateTopicListRequestBody,
 )
@@ -66,7 +66,7 @@ class DeleteTopicInBroker(Header):
 
 
 class GetAllTopicConfigAnswer(Header):
-    """How many topics there are in all, when the answer is only a part."""
+    """The total number of topics, if the answer has only some of them."""
 
     total_topic_num: Int32 | None = None
 
@@ -79,7 +79,7 @@ class GetAllTopicConfigAnswer(Header):
     answer_body=bodies.TopicConfigAndMappingSerializeWrapper,
 )
 class GetAllTopicConfig(Header):
-    """All topics of a broker; since 5.5 in parts, from the topic with number `topic_seq` on."""
+    """Get all topics of a broker; since 5.5 in parts, starting with the topic number `topic_seq`."""
 
     topic_seq: Int32 | None = None
     data_version: str | None = None
@@ -93,7 +93,7 @@ class GetAllTopicConfig(Header):
     answer_body=bodies.TopicConfigAndQueueMapping,
 )
 class GetTopicConfig(Header):
-    """One topic; `logical` asks for its static mapping."""
+    """Get one topic; `logical` asks for its static mapping."""
 
     topic: str
     logical: bool | None = field(name="lo", default=None)
@@ -106,7 +106,7 @@ class GetTopicConfig(Header):
     answer_body=bodies.TopicStatsTable,
 )
 class GetTopicStatsInfo(Header):
-    """The ends of a topic's queues."""
+    """Get the offsets of a topic's queues."""
 
     topic: str
 
@@ -114,7 +114,7 @@ class GetTopicStatsInfo(Header):
 request_without_header(
     RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
     _BROKER,
-    "The topics that a broker needs for itself.",
+    "List a broker's system topics.",
     access=needs(LIST, Resource.TOPIC),
     answer_body=bodies.TopicList,
 )
@@ -126,21 +126,21 @@ request_without_header(
 request_without_header(
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
     _BROKER,
-    "Make a consumer group, or change it.",
+    "Create or update a consumer group.",
     access=needs(CREATE, in_body=True),
     body=bodies.SubscriptionGroupConfig,
 )
 request_without_header(
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
     _BROKER,
-    "Make or change several consumer groups.",
+    "Create or update several consumer groups.",
     access=needs(CREATE, in_body=True),
     body=bodies.SubscriptionGroupList,
 )
 
 
 class GetAllSubscriptionGroupAnswer(Header):
-    """How many groups there are in all, when the answer is only a part."""
+    """The total number of groups, if the answer has only some of them."""
 
     total_group_num: Int32 | None = None
 
@@ -153,7 +153,7 @@ class GetAllSubscriptionGroupAnswer(Header):
     answer_body=bodies.SubscriptionGroupWrapper,
 )
 class GetAllSubscriptionGroup(Header):
-    """All groups of a broker; since 5.5 in parts, from the group with number `group_seq` on."""
+    """Get all groups of a broker; since 5.5 in parts, starting with the group number `group_seq`."""
 
     group_seq: Int32 | None = None
     data_version: str | None = None
@@ -167,14 +167,14 @@ class GetAllSubscriptionGroup(Header):
     answer_body=bodies.SubscriptionGroupConfig,
 )
 class GetSubscriptionGroupConfig(Header):
-    """One group."""
+    """Get one group."""
 
     group: str
 
 
 @request(RequestCode.DELETE_SUBSCRIPTIONGROUP, _BROKER, access=needs(DELETE, "group_name"))
 class DeleteSubscriptionGroup(Header):
-    """Delete a group and, if wanted, its offsets."""
+    """Delete a group and, optionally, its offsets."""
 
     group_name: str
     clean_offset: bool = False
@@ -187,7 +187,7 @@ class DeleteSubscriptionGroup(Header):
     answer_body=bodies.GroupForbidden,
 )
 class UpdateGroupForbidden(Header):
-    """Forbid a topic to a group, or allow it; without `readable`, ask which."""
+    """Forbid or allow a group to read a topic; without `readable`, get the setting."""
 
     group: str
     topic: str
@@ -204,7 +204,7 @@ class UpdateGroupForbidden(Header):
     answer_body=bodies.ConsumerConnection,
 )
 class GetConsumerConnectionList(Header):
-    """The consumers of a group."""
+    """Get the consumers of a group."""
 
     consumer_group: str
 
@@ -216,7 +216,7 @@ class GetConsumerConnectionList(Header):
     answer_body=bodies.ProducerConnection,
 )
 class GetProducerConnectionList(Header):
-    """The producers of a group."""
+    """Get the producers of a group."""
 
     producer_group: str
 
@@ -224,7 +224,7 @@ class GetProducerConnectionList(Header):
 request_without_header(
     RequestCode.GET_ALL_PRODUCER_INFO,
     _BROKER,
-    "All producers.",
+    "Get all producers.",
     access=READ_CLUSTER,
     answer_body=bodies.ProducerTableInfo,
 )
