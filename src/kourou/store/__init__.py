@@ -1,29 +1,32 @@
-"""The message store: Apache's files, kept so that a crash or a failing disk costs as little as can be.
+"""The message store: files in Apache's formats, written so that a crash or a failing disk loses as little as possible.
 
     disk.py           the disk port, and the real disk (kourou.testing has the simulated one)
     segments.py       equal-sized files as one long address range
-    commit_log.py     every message of every topic, one after the other
+    commit_log.py     all messages of all topics, in the order of arrival
     records.py        where the records of a log begin
-    consume_queue.py  20-byte entries: where a queue's n-th message lies (queue_entries.py reads them from files)
-    extensions.py     what filters know about a queue's messages, if that is wanted
+    consume_queue.py  20-byte entries: the positions of a queue's messages (queue_entries.py reads them from files)
+    extensions.py     the filter bit maps of a queue's messages, optional
     index.py          message key -> offsets, in files (index_file.py)
     dispatch.py       commit log -> consume queues and index
-    removed.py        topics that were removed, and must not come back with the log
+    removed.py        removed topics, which must not be dispatched from the log again
     durability.py     how far the log is durable: what may be acknowledged, and what consumers may see
     flush.py          when files are synced; log_sync.py and queue_sync.py do it
-    backoff.py        when work that failed is tried again, and what the log says about it
-    wall_clock.py     the time of day, for what is stored and shown
-    recovery.py       what is true after a stop or a crash
-    queue_repair.py   damaged queue entries are made again from the log, while the store is open
+    backoff.py        when failed work is retried, and how failures are logged
+    wall_clock.py     the time of day, for store times
+    recovery.py       which state is valid after a stop or a crash
+    queue_repair.py   rebuilds damaged queue entries from the log, while the store is open
+    queue_rewrite.py  rewrites queue files from the log after a failed sync
     index_repair.py   the same for the index; log_walk.py reads the log for both
-    truncation.py     back to an earlier end, for replicas
-    retention.py      which files may go, and when
+    epochs.py         which master or Raft term wrote which bytes of the log
+    truncation.py     truncates the log to an earlier end, for replicas
+    dledger.py        the layout of DLedger's log, which a broker refuses; convert/ converts it
+    retention.py      which files may be deleted, and when
     metadata.py       topics, groups and offsets on disk
-    paths.py          where the files of a store are
+    paths.py          the paths of a store's files
     store.py          opens, recovers and closes the above, in order
-    lane_port.pyx     append, dispatch and read as the broker's compiled lane does them
-    offline.py        the files of a store that is not open; verify.py and verify_index.py check them
+    lane_port.pyx     append, dispatch and read for the broker's compiled lane
+    offline.py        reads a store that is not open; verify.py and verify_index.py check it
 
-The commit log alone decides; queues and index can be rebuilt from it. One thread owns a store; other threads only sync
-files and prepare segments, through the jobs that the store hands out.
+The commit log is authoritative; queues and index can be rebuilt from it. One thread owns a store; other threads only
+sync files and prepare segments, through the jobs that the store creates.
 """

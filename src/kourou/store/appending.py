@@ -1,7 +1,7 @@
 # cython: annotation_typing=False
-"""Appending messages: each gets its place in its queue and in the log.
+"""Appends messages: assigns their queue offsets and log offsets.
 
-The hot loop of sending. Queues and the bytes of topics are looked up once and kept.
+The hot loop of sending. Queues and encoded topics are looked up once and cached.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,12 +20,12 @@ _ROLLBACK = int(SysFlag.TRANSACTION_ROLLBACK)
 
 
 def is_queued(sys_flag: int) -> bool:
-    """Does a message with these flags get a place in its queue? Half messages and rollbacks get none."""
+    """True if a message with these flags gets a queue offset. Half messages and rollbacks get none."""
     return sys_flag & _TRANSACTION not in (_PREPARED, _ROLLBACK)
 
 
 class Appended:
-    """Where a message went."""
+    """Where a message was stored."""
 
     __slots__ = ("physical_offset", "queue_offset", "size", "stored_ms")
 
@@ -37,12 +37,12 @@ class Appended:
 
 
 class _Topic:
-    """What is kept of a topic."""
+    """The cached state of a topic."""
 
     __slots__ = ("name", "queues")
 
     def __init__(self, name: bytes) -> None:
-        self.name = name  # as it stands in records
+        self.name = name  # as in records
         self.queues: dict[int, ConsumeQueue] = {}
 
 
@@ -52,15 +52,15 @@ class Appender:
     def __init__(self, log: CommitLog, queue_of: Callable[[str, int], ConsumeQueue], *, record_crc: bool) -> None:
         self._log = log
         self._queue_of = queue_of
-        self._record_crc = record_crc  # in all records, and not only where it has to be
+        self._record_crc = record_crc  # in all records, not only where it is required
         self._topics: dict[str, _Topic] = {}
 
     def forget(self) -> None:
-        """Queues were closed or removed: look them up anew."""
+        """Queues were closed or removed: look them up again."""
         self._topics.clear()
 
     def append(self, messages: Sequence[NewMessage], stored_ms: int) -> list[Appended]:
-        """Append messages in order. Raises IllegalMessageError, DiskFullError, DiskFailedError: those before are in."""
+        """Append messages in order. Raises IllegalMessageError, DiskFullError, DiskFailedError; those before are in."""
         done: list[Appended] = []
         log = self._log
         for message in messages:
@@ -78,12 +78,12 @@ class Appender:
             kind = message.sys_flag & _TRANSACTION
             is_queued = kind != _PREPARED and kind != _ROLLBACK
             queue_offset = queue.next_offset if is_queued else 0
-            # Zeros mark what a crash lost, unless a CRC vouches for them: crash_damage.py.
+            # Zeros indicate bytes that a crash lost, unless a CRC confirms them: crash_damage.py.
             sealed = properties is not message.properties
             offset = log.append(message, topic.name, properties, queue_offset, stored_ms, sealed)
             if is_queued:
                 queue.next_offset = queue_offset + 1
-            place = Appended.__new__(Appended)  # quicker than a call, compiled
+            place = Appended.__new__(Appended)  # faster than a call, compiled
             place.physical_offset = offset
             place.queue_offset = queue_offset
             place.stored_ms = stored_ms

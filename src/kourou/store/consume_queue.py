@@ -1,22 +1,22 @@
 # cython: annotation_typing=False
-"""Consume queues: where a queue's n-th message lies in the commit log.
+"""Consume queues: the positions of a queue's messages in the commit log.
 
     consumequeue/<topic>/<queue id>/00000000000000000000  00000000000006000000  …   300,000 entries of 20 bytes each
 
     first file                     last file
     │ expired … │ start … entries … ║ … entries │ end: zeros, partly reserved … ║
-                                                  └ next_offset ≥ end: given out, not yet dispatched
+                                                  └ next_offset ≥ end: assigned, not yet dispatched
 
-Entry n stands at byte n·20 of the queue and says where the record is, how long, and which tags it has (entry_layout.py
-draws it). Everything in a queue can be rebuilt from the log, which alone decides; so a queue is checked, cut and
-filled, and never repaired.
+Entry n is at byte n·20 of the queue and has the offset and the size of the record and the code of its tags
+(entry_layout.py draws it). A queue can be rebuilt from the log, which is authoritative; so a queue is checked,
+truncated and filled, and never repaired in place.
 
-A queue that begins later than its first file, because what came before is gone, has blanks before it, as Java writes
-them: offset 0 and an impossible size. Blanks between entries stand for messages that the log has lost; they have the
-offset at which the record before them ends. Readers skip entries of BLANK_SIZE.
+A queue that begins after the start of its first file, because earlier messages expired, has blank entries before it,
+as Java writes them: offset 0 and an impossible size. Blanks between entries represent messages that the log has lost;
+their offset is the end of the record before them. Readers skip entries of BLANK_SIZE.
 
-Invariants: entries ascend in the log; no empty entry stands before `end`; everything behind `end` is zero, but for what
-a crash leaves until `recover`. Opening reads a few blocks and maps nothing; `release` unmaps a queue that nobody uses.
+Invariants: the offsets of entries ascend; no entry before `end` is empty; everything after `end` is zero, except for
+remains of a crash until `recover`. Opening reads a few blocks and maps nothing; `release` unmaps an unused queue.
 
 Java: ConsumeQueue.
 """
@@ -34,37 +34,37 @@ from kourou.store.queue_entries import BLANK_SIZE, BLOCK, ENTRY_SIZE, Entries, c
 from kourou.store.segments import Segments
 
 QUEUE_OFFSET_MAX: Final = 2**58
-"""Beyond it a queue offset can't be right: the queue's bytes would have no addresses."""
+"""The largest possible queue offset: the queue's bytes would have no addresses after it."""
 
 _MAPPED_MAX: Final = 4  # files of one queue at a time
 _RECOVERED_FILES: Final = 3
 _ZEROS: Final = bytes(BLOCK * ENTRY_SIZE)
-_ROOM_MIN: Final = 4096  # room is reserved in steps that grow with the file: most queues stay small
+_ROOM_MIN: Final = 4096  # space is reserved in steps that grow with the file: most queues stay small
 _ROOM_MAX: Final = 65536
 
 
 class Put(IntEnum):
-    """What `ConsumeQueue.put` came to."""
+    """The result of `ConsumeQueue.put`."""
 
     ALREADY = 0
-    """The queue has this record, or later ones."""
+    """The queue already has this record, or later ones."""
     DONE = 1
     BEHIND = 2
-    """Log and queue disagree: the record should have an earlier place, which another one has."""
+    """Log and queue disagree: another record has the entry of this one."""
     GAP = 3
-    """Log and queue disagree: more than a file of entries is missing before this one."""
+    """Log and queue disagree: more than a file of entries is missing before this record."""
 
 
 class Boundary(Enum):
-    """Which message a time stands for, when it is not the time of exactly one."""
+    """Which message to choose if not exactly one has the given store time."""
 
     LOWER = "lower"
-    """The first one stored at that time or later; the end if there is none."""
+    """The first message stored at that time or later; the end if there is none."""
     UPPER = "upper"
-    """The last one stored at that time or earlier; the start if there is none."""
+    """The last message stored at that time or earlier; the start if there is none."""
 
 
-# The same once more under names that consume_queue.pxd makes C constants.
+# The same values under names that consume_queue.pxd declares as C constants.
 _ENTRY = ENTRY_SIZE
 _ALREADY = int(Put.ALREADY)
 _DONE = int(Put.DONE)
@@ -75,7 +75,7 @@ _NOTHING: Final = memoryview(bytearray(0))
 
 
 class ConsumeQueue:
-    """One queue of a topic. Making it costs nothing; `open` before anything else."""
+    """One queue of a topic. Call `open` before anything else."""
 
     __slots__ = (
         "_clean",
@@ -111,40 +111,40 @@ class ConsumeQueue:
         on_mapped: "Callable[[ConsumeQueue], None] | None" = None,
         on_created: "Callable[[Path], None] | None" = None,
     ) -> None:
-        """`on_mapped` is told when the queue has mapped a file, the first time and after each `release`.
+        """`on_mapped` is called when the queue has mapped a file, the first time and after each `release`.
 
-        `on_created` is told of the queue's first file, when it is made. Nobody has waited for the disk then: until the
-        one who was told has done that (`Disk.sync_created`), a crash may take the queue away. Without it, it is safe.
+        `on_created` is called when the queue's first file is created, which is not durable then: until the callee has
+        called `Disk.sync_created`, a crash may remove the queue. Without `on_created`, the file is durable at once.
         """
         self.topic = topic
         self.queue_id = queue_id
         self.start = 0  # the first entry whose record is still in the log
-        self.end = 0  # the first entry that is not there yet
-        self.next_offset = 0  # what the next message that is appended to the log gets; the store counts it up
-        self.max_physical = 0  # where the newest record that has an entry ends
-        self.arrival = 0  # the round of the dispatcher in which it got its last entry
-        self.touched = False  # somebody has used its files since this was last set back
+        self.end = 0  # one after the last entry
+        self.next_offset = 0  # the queue offset of the next message that is appended; the store increments it
+        self.max_physical = 0  # the end of the newest record with an entry
+        self.arrival = 0  # the dispatcher's round in which it got its last entry
+        self.touched = False  # its files were used since this was last reset
         self._disk = disk
         self._folder = folder
         self._on_mapped = on_mapped
         self._on_created = on_created
-        self._unsafe = False  # the first file was made like that, and nobody has told us that it is safe
+        self._unsafe = False  # the first file was created lazily, and may not be durable
         self._mapped = False
         self._file_entries = file_entries
         self._log_start = 0
         self._segments: Segments | None = None  # until `open`
-        # Where `put` writes: the current file, the number of its first entry, and of the first one without room.
+        # Where `put` writes: the current file, the number of its first entry, and of the first entry without space.
         self._view: memoryview
         self._first = 0
         self._room = 0
-        self._clean = 0  # entries before it were handed out by `dirty_files`
+        self._clean = 0  # entries before it were returned by `dirty_files`
 
     # ── Opening ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def open(self, log_start: int, log_end: int | None = None) -> None:
-        """Find the files, and where the queue begins and ends. Raises BadStoreError, OSError.
+        """Find the files and the start and end of the queue. Raises BadStoreError, OSError.
 
-        It trusts the files, as one may after a clean stop. After a crash, `log_end` says how far: see `recover`.
+        The files are trusted, as after a clean stop. After a crash, `log_end` says how far: see `recover`.
         """
         size = self._file_entries * ENTRY_SIZE
         segments = Segments(self._disk, self._folder, size, reserve=False, mapped_max=_MAPPED_MAX)
@@ -163,7 +163,7 @@ class ConsumeQueue:
         return self._segments
 
     def _file(self, position: int) -> File:
-        """The file with this byte, mapped. Raises OSError."""
+        """The mapped file with this byte. Raises OSError."""
         file = self._files().file(position)
         self._use()
         return file
@@ -188,7 +188,7 @@ class ConsumeQueue:
         return first_where(low, high, lambda n: entries.size(n) == 0)
 
     def _ends_at(self, end: int, entries: Entries) -> None:
-        """The queue ends here: everything else follows from it."""
+        """Set the end of the queue, and everything that depends on it."""
         first = self._files().start // ENTRY_SIZE
         self.end = self.next_offset = end
         self._clean = min(self._clean, end)
@@ -196,7 +196,7 @@ class ConsumeQueue:
         self.start = self._find_start(first, entries)
 
     def _find_start(self, low: int, entries: Entries) -> int:
-        """The first entry from `low` on whose record is in the log; mostly `low` itself."""
+        """The first entry from `low` on whose record is in the log; usually `low`."""
         log_start = self._log_start
         if low < self.end and entries.is_alive(low, log_start):
             return low
@@ -204,7 +204,7 @@ class ConsumeQueue:
 
     @property
     def first(self) -> int:
-        """The first entry that there is room for."""
+        """The first entry of the first file."""
         return self._files().start // ENTRY_SIZE
 
     @property
@@ -213,15 +213,15 @@ class ConsumeQueue:
 
     @property
     def is_mapped(self) -> bool:
-        """Has it files in memory?"""
+        """True if any file is mapped."""
         return self._mapped
 
     # ── Dispatch ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def put(self, physical_offset: int, size: int, tags_code: int, queue_offset: int) -> int:
-        """Enter a record; a `Put` says what became of it. Raises DiskFullError, DiskFailedError: nothing is changed.
+        """Add an entry for a record; returns a `Put`. Raises DiskFullError, DiskFailedError: nothing is changed.
 
-        May be done again for records that have their entry.
+        Idempotent: a record that already has its entry changes nothing.
         """
         physical_end = physical_offset + size
         if physical_end <= self.max_physical:
@@ -238,7 +238,7 @@ class ConsumeQueue:
         return _DONE
 
     def _make_way(self, queue_offset: int) -> int:
-        """See to it that the next entry can be this one, if that makes sense."""
+        """Prepare the queue so that the next entry can be this one, if possible."""
         if queue_offset < self.end:
             return _BEHIND
         if queue_offset > self.end:
@@ -253,19 +253,19 @@ class ConsumeQueue:
         return _DONE
 
     def _start_anew(self, queue_offset: int) -> None:
-        """Nothing that is there is of use any more: begin with the file that will hold this entry."""
+        """The existing entries are useless: start with the file of this entry."""
         self._forget_view()
         self._files().remove_from(0)
         self.start = self.end = self._clean = queue_offset - queue_offset % self._file_entries
         self.max_physical = 0
 
     def restart(self, queue_offset: int) -> None:
-        """Nothing that is there is of use any more, and the next entry is this one. Raises OSError."""
+        """The existing entries are useless: the next entry is this one. Raises OSError."""
         self._start_anew(queue_offset)
         self.next_offset = queue_offset
 
     def _fill(self, queue_offset: int) -> None:
-        """Blanks up to this entry."""
+        """Write blanks up to this entry."""
         blank = bytearray(ENTRY_SIZE)
         entry_layout.put_entry(memoryview(blank), 0, self.max_physical, BLANK_SIZE, 0)
         while self.end < queue_offset:
@@ -273,13 +273,13 @@ class ConsumeQueue:
             count = min(queue_offset, self._room) - self.end
             at = (self.end - self._first) * ENTRY_SIZE
             self._file(self.end * ENTRY_SIZE).buffer[at : at + count * ENTRY_SIZE] = bytes(blank) * count
-            # As it is found again: blanks count as what is at their offset, and at 0 as nothing.
+            # As `recover` computes it: a blank counts by its offset, and one at offset 0 does not count.
             if self.start == self.end and (self.max_physical < self._log_start or self.max_physical == 0):
                 self.start += count
             self.end += count
 
     def _make_room(self, queue_offset: int) -> None:
-        """Map the file of the entry, and reserve some room from there on."""
+        """Map the file of the entry, and reserve space from there on."""
         segments = self._files()
         position = queue_offset * ENTRY_SIZE
         at = position % segments.file_size
@@ -290,7 +290,7 @@ class ConsumeQueue:
             raise no_room(segments.path(start), _ROOM_MIN, error) from None
         stop = min(at + min(max(at, _ROOM_MIN), _ROOM_MAX), segments.file_size)
         reserve(file, at, stop - at)
-        self._use()  # before the view is set: others are unmapped for it
+        self._use()  # before the view is set: it may unmap other files
         self._view = file.buffer
         self._first = start // ENTRY_SIZE
         self._room = self._first + stop // ENTRY_SIZE
@@ -304,7 +304,7 @@ class ConsumeQueue:
             self._unsafe = True
             self._on_created(file.path)
             return file
-        if self._unsafe:  # with the second one there, the first must not be missing
+        if self._unsafe:  # the first file must be durable before the second
             segments.file(segments.start).sync()
             self._disk.sync_created(segments.path(segments.start))
             self._unsafe = False
@@ -318,19 +318,19 @@ class ConsumeQueue:
     # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def entry(self, queue_offset: int) -> tuple[int, int, int]:
-        """Physical offset, size and code of the tags of an entry. Raises IndexError outside of start … end, OSError."""
+        """Log offset, size and tags code of an entry. Raises IndexError outside of start … end, OSError."""
         if not self.start <= queue_offset < self.end:
             raise IndexError(
-                f"queue {self.queue_id} of {self.topic} has no entry {queue_offset}: "
-                f"it goes from {self.start} to {self.end}"
+                f"queue {self.queue_id} of {self.topic} has no entry {queue_offset}; "
+                f"its entries are {self.start} to {self.end}"
             )
         position = queue_offset * ENTRY_SIZE
         return entry_layout.entry(self._file(position).buffer, position % (self._file_entries * ENTRY_SIZE))
 
     def entries(self, queue_offset: int, count: int) -> memoryview:
-        """The bytes of up to `count` entries from this one on, not copied: as far as its file and the queue go.
+        """The bytes of up to `count` entries from this one on, not copied, within its file and the queue.
 
-        None, and so no bytes, outside of start … end. Raises OSError.
+        None outside of start … end. Raises OSError.
         """
         count = min(count, self.end - queue_offset, self._file_entries - queue_offset % self._file_entries)
         if queue_offset < self.start or count <= 0:
@@ -339,9 +339,9 @@ class ConsumeQueue:
         return self._file(queue_offset * ENTRY_SIZE).buffer[at : at + count * ENTRY_SIZE]
 
     def offset_by_time(self, time_ms: int, boundary: Boundary, stored_ms_at: Callable[[int, int], int]) -> int:
-        """The queue offset that a time stands for. `stored_ms_at(physical_offset, size)` tells a record's store time.
+        """The queue offset for a time. `stored_ms_at(physical_offset, size)` returns a record's store time.
 
-        Java: ConsumeQueue.getOffsetInQueueByTime, within start … end as ConsumeQueueStore does it.
+        Java: ConsumeQueue.getOffsetInQueueByTime, limited to start … end as in ConsumeQueueStore.
         """
         entries = Entries(self._disk, self._files())
         limit_ms = time_ms if boundary is Boundary.LOWER else time_ms + 1
@@ -358,10 +358,10 @@ class ConsumeQueue:
         found = first_where(self.start, self.end, is_late)
         return found if boundary is Boundary.LOWER else max(found - 1, self.start)
 
-    # ── Cutting ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Truncating ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def truncate(self, physical_end: int) -> int:
-        """Remove, durably, the entries of records that do not end before this offset; how many. Raises OSError."""
+        """Remove entries of records that do not end before this offset, durably. Returns how many. Raises OSError."""
         if self.max_physical <= physical_end:
             return 0
         entries = Entries(self._disk, self._files())
@@ -371,12 +371,12 @@ class ConsumeQueue:
         return before - end
 
     def recover(self, log_end: int) -> int:
-        """After a crash: keep, durably, the entries that hold, of records before this offset. How many went.
+        """After a crash: keep the valid entries of records before this offset, durably. Returns how many were removed.
 
-        A crash keeps any part of what was not synced: entries are missing in between, half there, or of records that
-        the log has lost. So from the third-last file on each is looked at, or from further back if need be: up to there
-        everything was synced long ago. An entry may be torn so that it still looks well. Whoever wants to be sure gives
-        the offset up to which records were dispatched and synced, and dispatches the rest again. Raises OSError.
+        A crash keeps any part of the unsynced writes: entries may be missing in between, incomplete, or refer to
+        records that the log has lost. So all entries from the third-last file on are checked, or from further back if
+        necessary: the files before were synced long ago. A partly written entry may still look valid. To be certain,
+        pass the offset up to which records were dispatched and synced, and dispatch the rest again. Raises OSError.
         """
         return self._recover(log_end, Entries(self._disk, self._files()))
 
@@ -391,15 +391,15 @@ class ConsumeQueue:
         return max(0, before - end)
 
     def file_without_entries(self) -> Path | None:
-        """The only file, if no entries are in it: who was killed may have made it, and its name not be safe yet."""
+        """The only file, if it has no entries: a killed process may have created it without making its name durable."""
         segments = self._files()
         is_empty = len(segments) == 1 and self.end * ENTRY_SIZE == segments.start
         return segments.path(segments.start) if is_empty else None
 
     def _first_doubtful(self, log_end: int, entries: Entries) -> tuple[int, int]:
-        """The first entry of the file from which on all are to be looked at, and where the record before it ends.
+        """The first entry of the file from which all are to be checked, and the end of the record before it.
 
-        Up to there, the files hold as far as their first and last entries show it.
+        The files before it are valid as far as their first and last entries show.
         """
         segments = self._files()
         low, physical_end = segments.start // ENTRY_SIZE, 0
@@ -414,9 +414,9 @@ class ConsumeQueue:
         return low, physical_end
 
     def _scan(self, low: int, physical_end: int, log_end: int, entries: Entries) -> tuple[int, bool]:
-        """The first entry from `low` on that does not hold; and whether nothing is behind it in its file.
+        """The first invalid entry from `low` on; and whether its file is empty after it.
 
-        `physical_end` is that of the entry before. Most queues are small: what `open` has read of them is enough.
+        `physical_end` is that of the entry before. Most queues are small: the block that `open` read is enough.
         """
         segments = self._files()
         high = segments.end // ENTRY_SIZE
@@ -432,9 +432,9 @@ class ConsumeQueue:
         return low, True
 
     def _cut(self, end: int) -> None:
-        """Nothing may be from `end` on. A crash in between leaves less to cut, and `recover` finds it again.
+        """Remove everything from `end` on. A crash in between leaves less to remove, and `recover` finds it again.
 
-        The first file stays in any case: its name says at which offset the queue goes on.
+        The first file always stays: its name has the offset at which the queue continues.
         """
         segments = self._files()
         position = end * ENTRY_SIZE
@@ -444,10 +444,13 @@ class ConsumeQueue:
         if segments.holds(position) and not is_zero(self._disk, segments.path(position - at), at, segments.file_size):
             zero_tail(self._disk, segments.file(position), at)
         self._ends_at(end, Entries(self._disk, segments))
-        self.release()  # many queues may be cut, one after the other
+        self.release()  # many queues may be truncated, one after the other
 
-    def patch(self, patches: "list[tuple[int, int, int, int]]") -> None:
-        """Write entries of this queue again: number, physical offset, size, code of the tags. Raises OSError."""
+    def patch(self, patches: "list[tuple[int, int, int, int]]", *, again: bool = False) -> None:
+        """Rewrite entries of this queue: number, log offset, size, tags code. Raises OSError, DiskFullError.
+
+        `again`: the next sync writes them even if they are unchanged. The entries must be consecutive then.
+        """
         file_size = self._file_entries * ENTRY_SIZE
         by_file: dict[int, list[tuple[int, int, int, int]]] = {}
         for patch in patches:
@@ -456,22 +459,24 @@ class ConsumeQueue:
         for number, some in by_file.items():
             file = self._file(number * file_size)
             low, high = min(some)[0], max(some)[0] + 1
-            # They may have become a hole of the file.
+            # Their blocks may have become a hole in the file.
             reserve(file, low * ENTRY_SIZE % file_size, (high - low) * ENTRY_SIZE)
             for queue_offset, physical_offset, size, tags_code in some:
                 at = queue_offset * ENTRY_SIZE % file_size
                 entry_layout.put_entry(file.buffer, at, physical_offset, size, tags_code)
+            if again:
+                file.rewrite(low * ENTRY_SIZE % file_size, (high - low) * ENTRY_SIZE)
             self._clean = min(self._clean, low)
 
     def refresh(self) -> None:
-        """Entries were written again: where the queue begins, and where its last record ends. Raises OSError."""
+        """Entries were rewritten: update the start of the queue and the end of its last record. Raises OSError."""
         entries = Entries(self._disk, self._files())
         if self.end > self.first:
             self.max_physical = max(self.max_physical, entries.physical_end(self.end - 1))
         self.start = self._find_start(self.first, entries)
 
     def go_to(self, end: int) -> int | None:
-        """The queue is known to end here: the number of an entry that is missing, if that is not as it should be.
+        """Set the known end of the queue. Returns the number of a missing entry, if any.
 
         Raises OSError, DiskFullError, DiskFailedError.
         """
@@ -490,7 +495,7 @@ class ConsumeQueue:
         return found
 
     def expire(self, log_start: int) -> int:
-        """Records before this offset are gone: remove files that know of no others, never the last. How many went.
+        """Records before this offset expired: remove files without other entries, never the last. Returns how many.
 
         Raises OSError.
         """
@@ -509,7 +514,7 @@ class ConsumeQueue:
     # ── Files ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def dirty_files(self) -> list[File]:
-        """Files with entries since the last call, which are to be synced. Raises OSError."""
+        """Files with new entries since the last call, to be synced. Raises OSError."""
         segments = self._segments
         if segments is None or self._clean >= self.end:
             return []
@@ -521,14 +526,14 @@ class ConsumeQueue:
 
     @property
     def dirty_bytes(self) -> int:
-        """How much `dirty_files` would make safe."""
+        """How many bytes `dirty_files` would return."""
         return (self.end - self._clean) * ENTRY_SIZE
 
     def release(self, *, unsynced: bool = False) -> None:
-        """Unmap the files; they are mapped again when somebody needs them.
+        """Unmap the files; they are mapped again on demand.
 
-        Nothing happens if `dirty_files` has not handed out all that was written, unless it is wanted `unsynced`: then
-        a sync will map them again. Who was handed a file and is still to sync it keeps its mapping alive.
+        Does nothing if there are entries that `dirty_files` has not returned, unless `unsynced`: then a sync maps them
+        again. A file that was returned and not yet synced keeps its mapping alive.
         """
         if self._segments is not None and (unsynced or self._clean >= self.end):
             self._forget_view()
@@ -536,7 +541,7 @@ class ConsumeQueue:
             self._mapped = False
 
     def close(self) -> None:
-        """Let go of the files, synced or not."""
+        """Close the files, synced or not."""
         self._forget_view()
         self._mapped = False
         if self._segments is not None:

@@ -1,4 +1,4 @@
-"""The extension of a consume queue: for each message the bit map of the SQL filters that it passes.
+"""The extension of a consume queue: for each message the bit map of the SQL filters that it matches.
 
     consumequeue_ext/<topic>/<queue id>/00000000000000000000  00000000000050331648  …   48 MiB each
 
@@ -8,11 +8,11 @@
             18  2  size of the bit map
             20     bit map
 
-A queue that has an extension puts the address of a unit in place of the tags: its place among all bytes of the
-extension, counted from the smallest number there is, far below any hash. Nothing important is in here: a reader that
-finds no unit takes the message for one that may pass, and the client filters by tags anyway.
+In a queue with an extension, the address of a unit replaces the tags code: its position among all bytes of the
+extension, counted from the smallest 64-bit number, far below any hash. The extension is optional: without a unit, a
+message counts as one that may match, and the client filters by tags anyway.
 
-A unit never spans two files, and leaves four bytes at the end of its file.
+A unit never spans two files, and leaves four bytes free at the end of its file.
 
 Java: ConsumeQueueExt.
 """
@@ -40,7 +40,7 @@ _ROOM: Final = 65536
 
 
 class Unit(msgspec.Struct, frozen=True, gc=False):
-    """What is known about a message beside its place."""
+    """Tags code, store time and filter bit map of a message."""
 
     tags_code: int
     stored_ms: int
@@ -52,12 +52,12 @@ class Unit(msgspec.Struct, frozen=True, gc=False):
 
 
 def is_address(tags_code: int) -> bool:
-    """Does this stand for a unit, rather than for tags?"""
+    """True if this is the address of a unit, rather than a tags code."""
     return tags_code <= ADDRESS_MAX
 
 
 class ConsumeQueueExt:
-    """The extension of one queue. `open` before anything else."""
+    """The extension of one queue. Call `open` before anything else."""
 
     __slots__ = ("_clean", "_disk", "_folder", "_room", "_segments", "end")
 
@@ -65,15 +65,16 @@ class ConsumeQueueExt:
         self._disk = disk
         self._folder = folder
         self._segments = Segments(disk, folder, file_size, reserve=False)
-        self.end = 0  # where the next unit goes, in bytes from the beginning
-        self._room = 0  # bytes before it have room in the last file
-        self._clean = 0  # bytes before it were handed out by `dirty_files`
+        self.end = 0  # the position of the next unit
+        self._room = 0  # space is reserved up to here in the last file
+        self._clean = 0  # bytes before it were returned by `dirty_files`
 
     def open(self, newest: int) -> None:
         """Find the files and their end. Raises BadStoreError, OSError.
 
-        `newest` is the newest address in the queue, or anything that is none. Units behind it have no entry and are
-        removed, durably. If it leads nowhere, its file is left as it is: an address is never given out twice.
+        `newest` is the newest address in the queue, or any other number if it has none. Units after it have no entry
+        and are removed, durably. If the address is invalid, its file stays unchanged: an address is never assigned
+        twice.
         """
         self._segments.load()
         if not is_address(newest):
@@ -116,7 +117,7 @@ class ConsumeQueueExt:
     # ── Use ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def append(self, unit: Unit) -> int | None:
-        """The address of the unit; None if there can't be one: then its tags belong into the queue's entry.
+        """The address of the new unit; None if it can't be stored: then the queue's entry gets the tags code.
 
         Raises DiskFullError, DiskFailedError: nothing is changed.
         """
@@ -156,20 +157,20 @@ class ConsumeQueueExt:
         self._room = self.end + step
 
     def read(self, address: int) -> Unit | None:
-        """What stands at an address; None if it leads nowhere. Raises OSError."""
+        """The unit at an address; None if the address is invalid. Raises OSError."""
         return self._unit(address - _BASE) if is_address(address) else None
 
-    # ── Cutting ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Truncating ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def truncate(self, newest: int) -> None:
-        """Remove, durably, the units behind the one at this address. Raises OSError."""
+        """Remove the units after the one at this address, durably. Raises OSError."""
         unit = self.read(newest)
         if unit is not None:
             self._cut(newest - _BASE + unit.size)
 
     def _cut(self, end: int) -> None:
         segments = self._segments
-        # Files that end before it were lost with those behind them; the rest is of no use, and in the way.
+        # Files that end before it were lost with those after them; the rest is useless.
         segments.remove_from(max(end, segments.start + 1) if end <= segments.end else 0)
         if segments.holds(end):
             zero_tail(self._disk, segments.file(end), end % segments.file_size)
@@ -178,7 +179,7 @@ class ConsumeQueueExt:
         self._room = 0
 
     def expire(self, oldest: int) -> int:
-        """Addresses before this one are not in the queue any more: remove files of no others. How many went."""
+        """The queue no longer has addresses before this one: remove files without others. Returns how many."""
         segments = self._segments
         count = 0
         while is_address(oldest) and len(segments) > 1 and segments.starts[1] <= oldest - _BASE:
@@ -189,7 +190,7 @@ class ConsumeQueueExt:
     # ── Files ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def dirty_files(self) -> list[File]:
-        """Files with units since the last call, which are to be synced, before those of the queue. Raises OSError."""
+        """Files with new units since the last call, to be synced before those of the queue. Raises OSError."""
         segments = self._segments
         if self._clean >= self.end:
             return []
@@ -199,11 +200,11 @@ class ConsumeQueueExt:
         return files
 
     def release(self) -> None:
-        """Unmap the files, if `dirty_files` has handed them all out; to be called when they are synced."""
+        """Unmap the files, if `dirty_files` has returned all of them; call it after they are synced."""
         if self._clean >= self.end:
             self.close()
 
     def close(self) -> None:
-        """Let go of the files, synced or not."""
+        """Close the files, synced or not."""
         self._room = 0
         self._segments.close()

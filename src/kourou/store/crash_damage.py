@@ -1,4 +1,4 @@
-"""Records of which a crash has lost a part that their CRC does not cover."""
+"""Detects records that lost a part in a crash which their CRC does not cover."""
 
 from kourou.protocol.record import RECORD_CRC_SIZE, CorruptRecordError, Scanner, check_record_crc
 
@@ -7,16 +7,16 @@ _CRC_NAME = b"__CRC32#\x01"
 
 
 def is_torn(buffer: memoryview, scanner: Scanner, *, sealed: bool = False) -> bool:
-    """Did a crash lose part of a record whose body holds?
+    """True if a crash lost part of a record whose body is valid.
 
-    Sectors are written whole or not at all, and what was never written is zero. A lost sector with sizes in it leaves
-    no record, and one with a part of the body leaves one that does not fit its CRC. What remains are the topic and the
-    properties, which contain no zeros: a record of ours whose properties do ends in a CRC over all of it. Other brokers
-    write zeros without it, if a client sends some. So a zero without that CRC is a part that is missing if it stands
-    where such a part begins or ends: at the edge of a sector, or at the end of the record.
+    Sectors are written completely or not at all, and unwritten sectors are zero. A lost sector with sizes in it leaves
+    no record, and one with a part of the body leaves a record that does not match its CRC. What remains are topic and
+    properties, which contain no zeros: a record of Kourou whose properties do ends with a CRC over the whole record.
+    Other brokers write zeros without it, if a client sends them. So a zero without that CRC counts as a lost part if
+    it is where such a part begins or ends: at a sector boundary, or at the end of the record.
 
-    Where a disk may tear sectors, too, `enabledAppendPropCRC` gives such a CRC to every record: they are `sealed`, and
-    where one is, it decides. Otherwise it proves nothing, for a client can send a property of that name.
+    For disks that may tear sectors, `enabledAppendPropCRC` gives every record such a CRC: then they are `sealed`, and
+    the CRC decides. Otherwise a CRC proves nothing, because a client can send a property of that name.
     """
     start, end = scanner.topic_at, scanner.next_at
     region = bytes(buffer[start:end])

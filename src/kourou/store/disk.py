@@ -1,10 +1,10 @@
-"""The disk port: the few things a store asks of a disk, and the real disk.
+"""The disk port: the operations that a store needs, and the real disk.
 
-Files come in two kinds. Small ones (checkpoint, JSON) are read and replaced whole. Segments have a fixed size and are
-mapped: writing is assigning to memory, which can't fail as long as the room was reserved before, and which is safe only
-after `sync`. A crash keeps any part of what was written since, in pieces of a sector.
+There are two kinds of files. Small ones (checkpoint, JSON) are read and replaced as a whole. Segments have a fixed size
+and are mapped: writing is assigning to memory, which can't fail if the space was reserved before, and which is durable
+only after `sync`. A crash keeps any part of later writes, in units of a sector.
 
-kourou.testing.disk is the simulated twin: it forgets, tears, flips and fails as told. One test set runs on both.
+kourou.testing.disk is the simulated disk, which loses, tears and flips data and fails. The same tests run on both.
 """
 
 import errno
@@ -29,37 +29,37 @@ class File(Protocol):
 
     @property
     def buffer(self) -> memoryview:
-        """All bytes, writable. Write only where room is reserved."""
+        """All bytes, writable. Write only where space is reserved."""
 
     def reserve(self, start: int, size: int) -> None:
-        """Make sure that these bytes have room on the disk. Raises OSError (ENOSPC, EDQUOT, EIO, EROFS)."""
+        """Reserve space on the disk for these bytes. Raises OSError (ENOSPC, EDQUOT, EIO, EROFS)."""
 
     def sync(self) -> None:
-        """What was written before the call is safe after it. Raises OSError.
+        """Make everything durable that was written before the call. Raises OSError.
 
-        May run in another thread, and after `close`: who was handed a file to sync need not know who else lets it go.
+        May run in another thread, and after `close`.
         """
 
     def rewrite(self, start: int, size: int) -> None:
-        """Have the next sync write these bytes, although they did not change. Raises OSError.
+        """Make the next sync write these bytes, although they did not change. Raises OSError.
 
-        A sync that failed may have left them out, and counts them as written; perhaps in a process that is gone.
+        A failed sync may have skipped them and marked them as written, perhaps in a process that has ended.
         """
 
     def supply(self, start: int, size: int) -> None:
-        """Have these pages in memory before somebody writes to them, as far as the system allows."""
+        """Load these pages into memory before they are written, as far as the system allows."""
 
     def warm(self) -> None:
-        """Touch all pages and keep them in memory, as far as the system allows."""
+        """Touch all pages and lock them in memory, as far as the system allows."""
 
     def cool(self) -> None:
-        """The pages need not be kept in memory any more."""
+        """The pages need not stay in memory."""
 
     def read_nothing_ahead(self) -> None:
-        """Most of it is empty: nothing is to be read ahead, which would fill the memory with zeros."""
+        """Disable read-ahead: most of the file is empty, and reading ahead would fill the memory with zeros."""
 
     def close(self) -> None:
-        """Let go of the file, which is unmapped with the last slice of it. Not a sync."""
+        """Close the file. It is unmapped with the last slice of it. Does not sync."""
 
 
 class Lock(Protocol):
@@ -71,92 +71,92 @@ class Lock(Protocol):
 class Disk(Protocol):
     """Paths are absolute. Every method may raise OSError.
 
-    After an error, nothing has changed; or, where only the last sync of a folder failed, the change can be seen and is
-    not safe yet.
+    After an error, nothing has changed; or, if only the final sync of a folder failed, the change is visible but not
+    yet durable.
     """
 
     def folders(self, folder: Path) -> list[str]:
-        """Names of the folders in a folder; none if it is missing."""
+        """Names of the subfolders; empty if the folder is missing."""
 
     def files(self, folder: Path) -> dict[str, int]:
-        """Names and sizes of the files in a folder; none if it is missing."""
+        """Names and sizes of the files in a folder; empty if it is missing."""
 
     def modified_ms(self, path: Path) -> int:
         """When a file was last changed."""
 
     def create(self, path: Path, size: int, *, reserve: bool = True, content: memoryview | None = None) -> File:
-        """A new segment, zeroed or with this content; it appears whole and synced, or not at all.
+        """Create a segment, zeroed or with this content; it appears complete and synced, or not at all.
 
-        With `reserve`, it has all of its room on the disk. A file that is there already is replaced.
+        With `reserve`, all of its space is reserved on the disk. An existing file is replaced.
         """
 
     def create_lazily(self, path: Path, size: int) -> File:
-        """A new segment, zeroed and without room, in a folder that is made for it; and nobody waits for the disk.
+        """Create a segment, zeroed and without reserved space, and its folders, without waiting for the disk.
 
-        It is not safe until it is synced and `sync_created` has made its name so: a crash may take it away before, or
+        It is durable after it is synced and `sync_created` has synced its name: before that, a crash may remove it or
         leave it empty.
         """
 
     def sync_created(self, path: Path) -> None:
-        """Make the name of such a file safe, with those of its folders; another process may have made it.
+        """Make the name of such a file durable, with those of its folders; another process may have created it.
 
         Nothing happens if it was removed since.
         """
 
     def open(self, path: Path, *, writable: bool = True) -> File:
-        """An existing segment, mapped in its present size, which must not be 0."""
+        """Map an existing segment in its present size, which must not be 0."""
 
     def truncate(self, path: Path, size: int) -> None:
-        """Cut or extend (with zeros) a file that is not open."""
+        """Truncate or extend (with zeros) a file that is not open."""
 
     def read(self, path: Path) -> bytes | None:
-        """A small file; None if there is none."""
+        """The content of a small file; None if it is missing."""
 
     def read_at(self, path: Path, start: int, size: int) -> bytes:
         """Some bytes of a file, without mapping it."""
 
     def data(self, path: Path, start: int, end: int) -> tuple[int, int]:
-        """Where from `start` on a file may hold something else than zeros, and up to where; `end` twice if nowhere.
+        """The first range from `start` on that may have other bytes than zeros; (`end`, `end`) if there is none.
 
-        Disks know which parts of a file were never written. That makes it cheap to ask of ten thousand files, most of
-        them nearly empty, whether anything stands behind their end.
+        File systems know which parts of a file were never written. So it is cheap to check ten thousand files, most of
+        them nearly empty, for data after their end.
         """
 
     def replace(self, path: Path, content: bytes | list[bytes], *, backup: bool = False) -> None:
-        """Write a file, in parts or not, so that a crash leaves the old or the new content; safe on return.
+        """Write a file atomically, also in a crash; durable on return. The content may come in parts.
 
-        With `backup`, the content before stays as `<name>.bak`.
+        With `backup`, the old content is kept as `<name>.bak`.
         """
 
     def remove(self, path: Path) -> None:
-        """A file, if it is there. Durable after the next `sync_folder` of its folder."""
+        """Remove a file, if it exists. Durable after the next `sync_folder` of its folder."""
 
     def remove_folder(self, folder: Path) -> None:
-        """A folder with all that is in it, if it is there."""
+        """Remove a folder and its contents, if it exists."""
 
     def put_aside(self, folder: Path) -> Path | None:
-        """A folder with all that is in it goes out of sight at once; where it is now. None if there is none.
+        """Rename a folder so that it disappears at once; returns the new path. None if it is missing.
 
-        Durable after the next `sync_folder` of its folder. `remove_folder` removes it for good, which takes longer.
+        Durable after the next `sync_folder` of its folder. `remove_folder` then removes it, which takes longer.
         """
 
     def sync_folder(self, folder: Path) -> None:
-        """Make creations and removals in a folder safe."""
+        """Make creations and removals in a folder durable."""
 
     def used_ratio(self, folder: Path) -> float:
         """How full the disk with this folder is: 0.0 to 1.0."""
 
     def space(self, folder: Path) -> tuple[int, int]:
-        """How many bytes that disk has in all, and how many of them are free."""
+        """The size of that disk in bytes, and how much of it is free."""
 
     def lock(self, path: Path) -> Lock:
-        """Hold a lock file. Raises StoreInUseError if somebody else does."""
+        """Lock a lock file. Raises StoreInUseError if another process or store has locked it."""
 
 
 # ── The real disk ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 FILE_MODE, FOLDER_MODE = 0o600, 0o700
-"""Messages are nobody's business but the broker's. A stricter umask takes away more."""
+"""The mode of files: only the broker's user may read messages. A stricter umask applies too."""
 
 _COPY_STEP = 1024 * 1024
 _ZEROS = bytes(_COPY_STEP)
@@ -222,7 +222,7 @@ class MappedFile:
 
 
 class _FileLock:
-    """A POSIX record lock, which keeps other processes out; `held` keeps out ourselves."""
+    """A POSIX record lock, which excludes other processes; `held` excludes this process."""
 
     held: ClassVar[set[Path]] = set()
 
@@ -239,7 +239,7 @@ class _FileLock:
 
 
 def _write_all(descriptor: int, content: memoryview) -> None:
-    """Leaves out blocks of zeros, which are there already."""
+    """Write the content, skipping blocks of zeros."""
     for at in range(0, len(content), _COPY_STEP):
         piece = bytes(content[at : at + _COPY_STEP])
         if piece != _ZEROS[: len(piece)]:
@@ -264,7 +264,7 @@ def _write_synced(path: Path, content: bytes | list[bytes]) -> None:
 
 
 def _make_folder(folder: Path) -> None:
-    """With its parents, each safe: a file is not safe in a folder that may be gone after a crash."""
+    """Create a folder and its parents durably: a file is not durable in a folder that a crash may remove."""
     if not folder.is_dir():
         _make_folder(folder.parent)
         folder.mkdir(FOLDER_MODE, exist_ok=True)
@@ -280,18 +280,17 @@ def _sync_folder(folder: Path) -> None:
 
 
 class RealDisk:
-    """Files of this machine. `aside` is a folder for files that are not whole yet: another broker that opens the store
-    would choke on names that it does not know among the segments. What a crash left in it is of no use, and
-    whoever opens a store removes it.
+    """Files of this machine. `aside` is a folder for incomplete files: another broker that opens the store would fail
+    on unknown names among the segments. Its contents are useless after a crash and are removed when a store is opened.
 
-    A rename can't go to another file system. For files there, it is a folder of the same name beside them.
+    A file can't be renamed to another file system. For files there, a folder of the same name beside them is used.
     """
 
     def __init__(self, aside: Path) -> None:
         self._aside = aside
-        self._numbers = count(1)  # more than one thread makes files
-        self._beside: set[Path] = set()  # folders beside files that lie on other file systems
-        self._safe_names: dict[Path, set[str]] = {}  # by folder: names of folders in it that `sync_created` made safe
+        self._numbers = count(1)  # several threads create files
+        self._beside: set[Path] = set()  # folders beside files on other file systems
+        self._safe_names: dict[Path, set[str]] = {}  # by folder: names of subfolders that `sync_created` made durable
 
     def folders(self, folder: Path) -> list[str]:
         try:
@@ -400,7 +399,7 @@ class RealDisk:
         except OSError as error:
             if error.errno == errno.ENXIO:
                 return end, end
-            return start, end  # a file system that can't tell
+            return start, end  # a file system without this feature
         finally:
             os.close(descriptor)
 
@@ -416,7 +415,7 @@ class RealDisk:
             raise
 
     def _keep_backup(self, path: Path) -> None:
-        """The present content gets a second name, which a rename puts in place."""
+        """Link the present content to a second name, which is then renamed to the backup's."""
         aside = self._aside_name(path)
         try:
             try:
@@ -467,9 +466,9 @@ class RealDisk:
         return self._lock(path.resolve(), os.O_RDWR | os.O_CREAT, fcntl.LOCK_EX)
 
     def lock_for_reading(self, path: Path) -> Lock | None:
-        """Keep those out who would `lock`, without changing a byte; None if there is no such file.
+        """Exclude processes that would `lock`, without changing a byte; None if the lock file is missing.
 
-        Raises StoreInUseError if somebody holds it.
+        Raises StoreInUseError if it is locked.
         """
         try:
             return self._lock(path.resolve(), os.O_RDONLY, fcntl.LOCK_SH)
@@ -478,14 +477,14 @@ class RealDisk:
 
     def _lock(self, path: Path, flags: int, kind: int) -> Lock:
         in_use = StoreInUseError(
-            f"{path.parent} is open already (the lock on {path.name} is held): "
-            "stop the broker that has it, or use another directory"
+            f"{path.parent} is already open ({path.name} is locked): "
+            "stop the broker that uses it, or use another directory"
         )
-        if path in _FileLock.held:  # opening and closing it once more would release it
+        if path in _FileLock.held:  # opening and closing it again would release the lock
             raise in_use
         descriptor = os.open(path, flags, FILE_MODE)
         try:
-            # On the first byte, as Java's FileChannel.lock(0, 1) does it.
+            # On the first byte, like Java's FileChannel.lock(0, 1).
             fcntl.lockf(descriptor, kind | fcntl.LOCK_NB, 1)
             if kind == fcntl.LOCK_EX:
                 os.pwrite(descriptor, b"lock", 0)
@@ -497,7 +496,7 @@ class RealDisk:
         return _FileLock(path, descriptor)
 
     def _aside_name(self, path: Path) -> Path:
-        """Where a file is written that will be renamed to `path`. Makes the folders of both."""
+        """The temporary path of a file that will be renamed to `path`. Creates the folders of both."""
         _make_folder(path.parent)
         folder = self._aside
         _make_folder(folder.parent)

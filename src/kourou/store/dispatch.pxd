@@ -29,6 +29,7 @@ cdef class Dispatcher:
 
     @cython.locals(scanner=Scanner, kind=int, topic=bytes, queue=ConsumeQueue, tags_code="long long", done=int)
     cpdef Scanner run(self, buffer, Py_ssize_t start, Py_ssize_t end, long long base, bint crc)
+    cdef bint _may_restart(self, ConsumeQueue queue, long long queue_offset)
     cdef bint _is_removed(self, Scanner scanner, bytes topic)
     cdef bint _is_doubtful(self, Scanner scanner)
     cdef Scanner _scanner_over(self, buffer, Py_ssize_t start, Py_ssize_t end, long long base, bint crc)

@@ -1,9 +1,9 @@
 # cython: annotation_typing=False
-"""From the commit log to the consume queues and the index: where a queue's n-th message lies, and which have a key.
+"""Dispatch: builds the consume queues and the index from the commit log.
 
-`Dispatcher.run` walks over the records of one stretch of a segment, right after they were appended or during recovery.
-Half messages of transactions and rollbacks get no queue entry, rollbacks no key either. Tags count as a key. All of it
-may be done again: queues and index skip what they have.
+`Dispatcher.run` reads the records in a part of a segment, right after they were appended or during recovery. Half
+messages and rollbacks get no queue entry, rollbacks no key either. Tags count as a key. Dispatch is idempotent: queues
+and index skip records that they already have.
 
 Java: DefaultMessageStore.ReputMessageService and the CommitLogDispatchers.
 """
@@ -31,7 +31,7 @@ _TAGS = TAGS_KEY.encode()
 
 
 class Dispatcher:
-    """Gives records to their queues and to the index."""
+    """Adds records to their queues and to the index."""
 
     def __init__(
         self,
@@ -43,9 +43,9 @@ class Dispatcher:
         removed: RemovedTopics | None = None,
         extend: Callable[[ConsumeQueue, Scanner, int], int] | None = None,
     ) -> None:
-        """`sealed`: each new record ends in a CRC over all of it.
+        """`sealed`: each new record ends with a CRC over the whole record.
 
-        `extend` says what a new entry has in place of the code of the tags.
+        `extend` returns the address that replaces the tags code of a new entry.
         """
         self._extend = extend
         self._queue_of = queue_of
@@ -53,65 +53,65 @@ class Dispatcher:
         self._delays = delays
         self._sealed = sealed
         self._removed = removed or RemovedTopics()
-        self._topic = b""  # of the record before, whose queues are at hand
+        self._topic = b""  # of the previous record, with its queues
         self._queues: dict[int, ConsumeQueue] = {}
         self._arrived: list[ConsumeQueue] = []  # queues that got entries in this round, each once
         self._round = 1  # `take_arrived` begins a new one
-        self._scanner: Scanner | None = None  # of the last run, and what it looked at
+        self._scanner: Scanner | None = None  # of the last run, and its buffer
         self._buffer: memoryview | None = None
         self.stored_ms = 0  # of the last record that was dispatched
-        self.records = 0  # how many were
+        self.records = 0  # the number of dispatched records
         self.last_record = -1  # where the last one begins
         self._last_end = -1  # where the last one of this run of the broker ends; -1: there was none
-        self.disagreements = 0  # records whose place in their queue is taken, or far beyond its end
-        self.gaps = 0  # records before which their queue has not all entries
-        self.recovering = False  # the log was there before the queues were opened
-        self.whole_until_ms = 0  # records stored before it were safe: no crash can have taken a part of them
-        self.whole_until = 0  # and neither of those before this offset
-        self.doubtful_from = -1  # where those end; -1: all are whole
+        self.disagreements = 0  # records whose queue entry is taken, or far beyond the queue's end
+        self.gaps = 0  # records with missing entries before theirs
+        self.recovering = False  # during recovery
+        self.whole_until_ms = 0  # records stored before it were durable, so no crash can have damaged them
+        self.whole_until = 0  # the same for records before this offset
+        self.doubtful_from = -1  # where those end; -1: all are complete
         self.torn = False  # the last run ended at a record of which a part is missing
         self.removed_end = 0  # no record from here on is of a removed topic
         self.covered = 0  # in recovery: queues have the records before this offset
-        self.uncovered = False  # … and one was found that its queue does not have
+        self.uncovered = False  # … and one was found that is not in its queue
 
     def cover(self, covered: int) -> None:
-        """Queues have all records before an offset already."""
+        """Queues already have all records before an offset."""
         self.covered = covered
         self.uncovered = False
 
     def reset(self) -> None:
-        """Queues were closed or removed: look them up anew, and count anew."""
+        """Queues were closed or removed: look them up again, and reset the counters."""
         self.forget_queues()
         self.stored_ms = self.records = self.disagreements = self.gaps = 0
         self.last_record = self._last_end = self.doubtful_from = -1
 
     def go_on_after(self, last_record: int, stored_ms: int) -> None:
-        """Everything up to this record was dispatched by another run of the broker."""
+        """Everything up to this record was dispatched by an earlier run of the broker."""
         self.last_record = last_record
         self.stored_ms = stored_ms
 
     def forget_queues(self) -> None:
-        """Some queues are not there any more."""
+        """Some queues no longer exist."""
         self._topic = b""
         self._queues = {}
         self._arrived = [queue for queue in self._arrived if queue.is_open]
 
     @property
     def has_arrived(self) -> bool:
-        """Has `take_arrived` something to return?"""
+        """True if `take_arrived` has something to return."""
         return len(self._arrived) > 0
 
     def take_arrived(self) -> list[tuple[str, int]]:
-        """Topics and ids of the queues that got entries since the last call, each once."""
+        """Topics and ids of the queues with new entries since the last call."""
         arrived = [(queue.topic, queue.queue_id) for queue in self._arrived]
         self._arrived = []
         self._round += 1
         return arrived
 
     def run(self, buffer: memoryview, start: int, end: int, base: int, crc: bool) -> Scanner:
-        """Dispatch the records of `buffer[start:end]`, whose first byte has the physical offset `base`.
+        """Dispatch the records of `buffer[start:end]`, whose first byte has the log offset `base`.
 
-        The scanner stands where it went no further: `at` and `reason` say where and why. Raises DiskFullError.
+        The scanner is where dispatch stopped: `at` and `reason` say where and why. Raises DiskFullError.
         """
         scanner = self._scanner_over(buffer, start, end, base, crc)
         self.torn = False
@@ -140,8 +140,9 @@ class Dispatcher:
                 if self._extend is not None and _is_next(queue, scanner):
                     tags_code = self._extend(queue, scanner, tags_code)
                 done = queue.put(scanner.physical_offset, scanner.size, tags_code, scanner.queue_offset)
-                if done == _BEHIND and self.recovering and (scanner.queue_offset == 0 or queue.end - queue.start < 2):
-                    # The topic was removed and made again, and its queue begins anew; or its first record is wrong.
+                if done == _BEHIND and self._may_restart(queue, scanner.queue_offset):
+                    # The topic was removed and created again, and its queue restarts, which a slave learns from the log
+                    # only; or its first record is wrong.
                     queue.restart(scanner.queue_offset)
                     done = queue.put(scanner.physical_offset, scanner.size, tags_code, scanner.queue_offset)
                 if done > _DONE:
@@ -157,14 +158,18 @@ class Dispatcher:
             self.records += 1
         return scanner
 
+    def _may_restart(self, queue: ConsumeQueue, queue_offset: int) -> bool:
+        """True if a record before the end of its queue may begin the queue again. A damaged offset may be negative."""
+        return queue_offset == 0 or (self.recovering and queue_offset > 0 and queue.end - queue.start < 2)
+
     def _is_removed(self, scanner: Scanner, topic: bytes) -> bool:
-        """Was its topic removed after this record was stored?"""
+        """True if its topic was removed after this record was stored."""
         if scanner.physical_offset >= self.removed_end:
             return False
         return scanner.physical_offset < self._removed.until.get(topic, 0)
 
     def _is_doubtful(self, scanner: Scanner) -> bool:
-        """Can a crash have taken a part of this record? Its time tells, unless that is what was taken."""
+        """True if a crash may have damaged this record. Its store time decides, unless that is what was damaged."""
         if scanner.physical_offset < self.whole_until:
             return False
         if self.doubtful_from < 0 and scanner.stored_ms >= self.whole_until_ms:
@@ -173,7 +178,7 @@ class Dispatcher:
         return self.doubtful_from >= 0 or scanner.stored_ms < self.stored_ms
 
     def _scanner_over(self, buffer: memoryview, start: int, end: int, base: int, crc: bool) -> Scanner:
-        """The scanner of the run before goes on where it can: making one costs as much as dispatching a record."""
+        """Reuse the scanner of the previous run if possible: creating one costs as much as dispatching a record."""
         if crc or self._scanner is None or buffer is not self._buffer:
             self._scanner = scan(buffer, base, start, end, crc=crc)
             self._buffer = None if crc else buffer
@@ -200,29 +205,29 @@ class Dispatcher:
         return keys
 
     def keys_of(self, scanner: Scanner) -> list[bytes]:
-        """The keys that the index has of a record. For any thread."""
+        """The keys of a record in the index. For any thread."""
         if scanner.sys_flag & _TRANSACTION == _ROLLBACK:
             return []
         scanner.find_keys()
         return self._keys(scanner)
 
     def use_index(self, index: Index | None) -> None:
-        """From now on keys go there, or nowhere."""
+        """Add keys to this index from now on, or to none."""
         self._index = index
 
     def has_entry(self, scanner: Scanner) -> bool:
-        """Does the record at which a scanner stands belong into its queue?"""
+        """True if the current record of a scanner belongs in its queue."""
         if scanner.physical_offset < self._removed.until.get(scanner.topic, 0):
             return False
         return scanner.sys_flag & _TRANSACTION not in (_PREPARED, _ROLLBACK)
 
     def tags_code(self, scanner: Scanner) -> int:
-        """What its entry has in place of the tags, but for an extension. For any thread."""
+        """The tags code of its entry, without an extension. For any thread."""
         scanner.find_keys()
         return scanner.tags_hash if scanner.topic != _SCHEDULE else self._due_ms(scanner)
 
     def _due_ms(self, scanner: Scanner) -> int:
-        """Entries of the schedule topic have the time of their delivery in place of the tags."""
+        """Entries of the schedule topic have the delivery time in place of the tags code."""
         found = _properties.decode(scanner.message().raw_properties)
         try:
             level = int(found[_properties.Property.DELAY_LEVEL])
@@ -233,5 +238,5 @@ class Dispatcher:
 
 
 def _is_next(queue: ConsumeQueue, scanner: Scanner) -> bool:
-    """Will the queue make an entry for this record, rather than have one?"""
+    """True if the queue will create an entry for this record, rather than already have one."""
     return scanner.queue_offset >= queue.end and scanner.physical_offset + scanner.size > queue.max_physical

@@ -36,22 +36,27 @@ from kourou.store.settings import FlushMode, StoreSettings
 FLUSHED: Final = "flushed"
 """The watermark that syncs of the log move. It is always there; SYNC_FLUSH requires it."""
 
+COMMITTED: Final = "committed"
+"""The watermark that the commit offset of a Raft group moves."""
+
+_FOREVER: Final = 2**63
+
 Token: TypeAlias = Hashable
-"""What a sender leaves. It comes back once, from the first method that has news for that sender."""
+"""Identifies a waiting sender. It is returned once, by the first method that has a result for that sender."""
 
 
 class Log(Protocol):
-    """What is asked of the commit log."""
+    """The interface to the commit log."""
 
     end: int  # where the next record goes
 
     @property
     def failed(self) -> str | None:
-        """Why nothing is written since a sync failed, or None."""
+        """Why writes are refused since a failed sync, or None."""
 
 
 class Late(NamedTuple):
-    """A sender that has waited too long: its message is stored, and not as durable as the mode promises."""
+    """A sender that has waited too long: its message is stored, but not as durable as the mode promises."""
 
     token: Token
     missing: str  # the watermark
@@ -83,13 +88,13 @@ class _Watermark:
     ) -> None:
         self.name = name
         self.offset = offset
-        self.timeout_ms = timeout_ms  # how long a sender waits; None: senders do not wait for this watermark
+        self.timeout_ms = timeout_ms  # how long a sender waits; None: senders do not wait for it
         self.required = required
-        self.even_uncommitted = even_uncommitted  # it limits consumers though `readUnCommitted` is set
+        self.even_uncommitted = even_uncommitted  # it limits consumers even if `readUnCommitted` is set
         self.waiting: deque[_Waiter] = deque()  # by offset, and so by time
 
     def release(self, offset: int) -> list[Token]:
-        """No token up to `offset` waits for this watermark any more: those that now wait for nothing."""
+        """No token up to `offset` waits for this watermark any longer: returns those that now wait for nothing."""
         answerable: list[Token] = []
         waiting = self.waiting
         while waiting and waiting[0].offset <= offset:
@@ -123,7 +128,7 @@ class _Watermark:
 
 
 class Durability:
-    """The watermarks of one log, and the senders that wait for them. See the module's text."""
+    """The watermarks of one log, and the senders that wait for them. See the module's docstring."""
 
     def __init__(self, log: Log, settings: StoreSettings) -> None:
         is_sync = settings.flush_mode is FlushMode.SYNC
@@ -135,13 +140,13 @@ class Durability:
         self._read_uncommitted = settings.read_uncommitted
         self._cut: list[Token] = []
         self.flushed_ms = 0  # the store time of the last record before `flushed`
-        self.syncs_at_once = is_sync  # the log is to be synced as soon as there is something new in it
-        self.must_wait = False  # senders must `wait`; otherwise they are answered once their bytes are in the log
-        self.visible_at_once = True  # consumers see what is appended, unless the log has failed
+        self.syncs_at_once = is_sync  # sync the log as soon as it has new records
+        self.must_wait = False  # senders must `wait`; otherwise they are answered after the append
+        self.visible_at_once = True  # consumers see records once appended, unless the log has failed
         self._requirements_changed()
 
     def configure(self, settings: StoreSettings) -> None:
-        """Take over what can change while a store is open."""
+        """Apply the settings that can change while a store is open."""
         self._flush.timeout_ms = settings.sync_flush_timeout_ms
         self._read_uncommitted = settings.read_uncommitted
         self._requirements_changed()
@@ -157,22 +162,22 @@ class Durability:
 
     @property
     def appended(self) -> int:
-        """Up to where the log is written."""
+        """The end of the log."""
         return self._log.end
 
     @property
     def flushed(self) -> int:
-        """Up to where the log survives a crash of this machine."""
+        """The offset up to which the log survives a crash of this machine."""
         return self._flush.offset
 
     @property
     def confirmed(self) -> int | None:
-        """Up to where replicas or the group have the log, if that is required here."""
+        """The offset up to which replicas or the group have the log, if that is required."""
         return min((mark.offset for mark in self._marks.values() if mark is not self._flush), default=None)
 
     @property
     def durable_to(self) -> int:
-        """Up to where neither a crash of this machine nor a change of master removes anything from the log."""
+        """The offset up to which neither a crash of this machine nor a change of master removes anything."""
         return min(mark.offset for mark in self._marks.values())
 
     @property
@@ -195,24 +200,24 @@ class Durability:
         self._flush.offset, self.flushed_ms = end, stored_ms
 
     def flushed_to(self, offset: int, stored_ms: int) -> list[Token]:
-        """A sync has ended: tokens that may be answered. `stored_ms` is that of the last record before `offset`."""
+        """A sync has ended; returns answerable tokens. `stored_ms` is that of the last record before `offset`."""
         if offset > self._flush.offset:
             self._flush.offset, self.flushed_ms = offset, stored_ms
         return self._flush.release(self._flush.offset)
 
     def reached(self, name: str, offset: int) -> list[Token]:
-        """A named watermark moves: tokens that may be answered. It never moves back, except by `cut`.
+        """Move a named watermark; returns tokens that may be answered. It never moves back, except by `cut`.
 
-        The caller has checked what a peer says: no offset may be after the end of the log.
+        The caller has checked a peer's offset: it must not be after the end of the log.
         """
         mark = self._marks[name]
-        assert mark is not self._flush, "flushed_to moves this one"
+        assert mark is not self._flush, "use flushed_to for this watermark"
         assert 0 <= offset <= self._log.end, f"{name} is at {offset}, and the log ends at {self._log.end}"
         mark.offset = max(mark.offset, offset)
         return mark.release(mark.offset)
 
     def cut(self, end: int, stored_ms: int) -> None:
-        """The log lost what is after `end`; its last record is of `stored_ms`. `take_cut` has the tokens.
+        """The log was truncated to `end`; its last record is of `stored_ms`. `take_cut` returns the affected tokens.
 
         Other records will get the same offsets. They must not answer senders that wait for the lost ones.
         """
@@ -226,25 +231,25 @@ class Durability:
         """Add a named watermark: from now on consumers see nothing beyond it, and senders wait for it.
 
         It begins at `offset`, and `reached` moves it. A sender waits for `timeout_ms`; None: senders do not wait for
-        it. Tokens that wait already are not affected. `even_uncommitted`: `readUnCommitted` makes no exception.
+        it. Tokens that already wait are not affected. `even_uncommitted`: `readUnCommitted` makes no exception.
         """
-        assert name not in self._marks, f"{name} is there already"
+        assert name not in self._marks, f"watermark {name} already exists"
         added = _Watermark(name, offset, timeout_ms, required=True, even_uncommitted=even_uncommitted)
         del self._marks[FLUSHED]
         self._marks |= {name: added, FLUSHED: self._flush}
         self._requirements_changed()
 
     def drop(self, name: str) -> list[Token]:
-        """Remove a named watermark: tokens that may be answered."""
-        assert name != FLUSHED, "require_flush(False) is for this one"
+        """Remove a named watermark; returns tokens that may be answered."""
+        assert name != FLUSHED, "use require_flush(False) for this watermark"
         mark = self._marks.pop(name)
         self._requirements_changed()
         return mark.release(self._log.end)
 
     def require_flush(self, required: bool) -> list[Token]:
-        """Must a flush of this machine come before answers and reads? Tokens that may be answered now.
+        """Set whether answers and reads must wait for a flush of this machine; returns tokens that may be answered.
 
-        Not in a Raft group, whose commit offset says how many machines have flushed.
+        Not required in a Raft group, whose commit offset says how many machines have flushed.
         """
         self._flush.required = required
         self._requirements_changed()
@@ -253,30 +258,34 @@ class Durability:
     # ── Waiting ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def wait(self, offset: int, token: Token, now_ms: int) -> bool:
-        """May a sender whose bytes end at `offset` be answered now? If not, the token comes back later.
+        """True if a sender whose bytes end at `offset` may be answered now. If not, the token is returned later.
 
-        Offsets and times never fall from call to call.
+        Offsets and times must not decrease from call to call.
         """
         waiter: _Waiter | None = None
         for mark in self._awaited:
             if mark.offset < offset:
                 if waiter is None:
                     waiter = _Waiter(offset, token, now_ms)
-                assert not mark.waiting or offset >= mark.waiting[-1].offset, "offsets only grow"
+                assert not mark.waiting or offset >= mark.waiting[-1].offset, "offsets must not decrease"
                 waiter.missing += 1
                 mark.waiting.append(waiter)
         return waiter is None
 
     def late(self, now_ms: int) -> list[Late]:
-        """Tokens whose time is over. One that lacks both a replica and the flush is late for the replica."""
+        """Tokens that have timed out. A token that waits for a replica and the flush is late for the replica."""
         late: list[Late] = []
         for mark in self._marks.values():
             if mark.waiting:
                 late += mark.late(now_ms)
         return late
 
+    def give_up(self) -> list[Late]:
+        """All waiting tokens. They count as late now, because their watermarks will not move any more."""
+        return self.late(_FOREVER)
+
     def take_cut(self) -> list[Token]:
-        """Tokens whose bytes were cut from the log: their messages are lost."""
+        """Tokens whose bytes were truncated from the log: their messages are lost."""
         cut, self._cut = self._cut, []
         return cut
 

@@ -1,4 +1,4 @@
-# The C form of entry_layout.py: same names, same contract. Inlined into consume_queue.py and index.py when compiled.
+# The C version of entry_layout.py, with the same names. Inlined into the compiled consume_queue.py and index.py.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.string cimport memcpy
@@ -93,7 +93,7 @@ cdef inline void put_slot(unsigned char[::1] view, Py_ssize_t at, int number) no
 
 
 cdef inline unsigned int _hash_on(unsigned int total, const unsigned char *p, Py_ssize_t size) noexcept nogil:
-    # Four characters at a time: otherwise each waits for the multiplication before it.
+    # Four characters at a time: otherwise each multiplication waits for the one before.
     cdef Py_ssize_t i = 0
     while i + 4 <= size:
         total = 923521 * total + (29791 * p[i] + 961 * p[i + 1] + (31 * p[i + 2] + p[i + 3]))

@@ -1,7 +1,7 @@
-"""How the bytes of queue and index entries are read and written: what plain and compiled Python do differently.
+"""Reads and writes the bytes of queue and index entries. This code differs between plain and compiled Python.
 
-Here by `struct`; where consume_queue.py and index.py are compiled, functions of the same names in entry_layout.pxd take
-their place. Both trust their caller that what they touch lies inside the buffer.
+This module uses `struct`; in the compiled consume_queue.py and index.py, functions with the same names in
+entry_layout.pxd replace it. Both trust the caller that the bytes are inside the buffer.
 
     consume queue, an entry      index file, header           index file, an entry
      0  8  physical offset        0  8  first store time       0  4  hash of `topic#key`
@@ -19,13 +19,13 @@ from typing import Final, TypeAlias
 from kourou.protocol.hashes import index_hash
 
 ENTRY_SIZE: Final = 20
-"""Of a queue entry, and of an index entry."""
+"""The sizes of a queue entry and of an index entry."""
 
 HEADER_SIZE: Final = 40
-"""Of an index file's header."""
+"""The size of an index file's header."""
 
 NOT_ASCII: Final = -1
-"""What `key_hash` returns when it can't say: no such hash is negative."""
+"""The result of `key_hash` for other text: no such hash is negative."""
 
 Bytes: TypeAlias = "bytes | memoryview"
 
@@ -37,18 +37,18 @@ _TAGS: Final = struct.Struct(">q")
 
 
 def put_entry(view: memoryview, at: int, physical_offset: int, size: int, tags_code: int) -> None:
-    """The size comes last: until it is there, the process may be killed and there is no entry."""
+    """The size is written last: if the process is killed before, there is no entry."""
     _TAGS.pack_into(view, at + _PLACE.size, tags_code)
     _PLACE.pack_into(view, at, physical_offset, size)
 
 
 index_entry: Callable[[Bytes, int], tuple[int, int, int, int]] = struct.Struct(">iqii").unpack_from
-"""Hash, physical offset, seconds, number of the entry before."""
+"""Hash, log offset, seconds, number of the previous entry."""
 
 put_index_entry: Callable[[memoryview, int, int, int, int, int], None] = struct.Struct(">iqii").pack_into
 
 header: Callable[[Bytes, int], tuple[int, int, int, int, int, int]] = struct.Struct(">qqqqii").unpack_from
-"""First and last store time, first and last physical offset, slots in use, number of the next entry."""
+"""First and last store time, first and last log offset, slots in use, number of the next entry."""
 
 put_header: Callable[[memoryview, int, int, int, int, int, int, int], None] = struct.Struct(">qqqqii").pack_into
 

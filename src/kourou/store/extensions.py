@@ -1,15 +1,15 @@
-"""The extensions of all consume queues: which has one, and what its entries stand for.
+"""The extensions of all consume queues.
 
-With `enableConsumeQueueExt` each entry that dispatch makes gets a unit in the extension of its queue. It has the code
-of the tags and the bit map that `bit_map_of` gives for the record; the entry has its address. Without that setting,
-units that are there are still read. A queue without units has no folder.
+With `enableConsumeQueueExt` each new entry gets a unit in the extension of its queue, with the tags code and the
+bit map that `bit_map_of` returns for the record; the entry has the unit's address. Without that setting, existing
+units are still read. A queue without units has no folder.
 
-A queue is what decides: its newest entry says where its extension ends, and its oldest where it begins.
+The queue is authoritative: its newest entry says where its extension ends, and its oldest where it begins.
 
 Java: ConsumeQueueExt, CommitLogDispatcherCalcBitMap.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from kourou.protocol.record import Scanner
@@ -21,7 +21,7 @@ from kourou.store.segments import folder_name
 
 
 class Extensions:
-    """The folder consumequeue_ext/. An extension is opened when somebody first needs it."""
+    """The folder consumequeue_ext/. Extensions are opened on demand."""
 
     def __init__(self, disk: Disk, folder: Path, file_size: int) -> None:
         self._disk = disk
@@ -29,10 +29,10 @@ class Extensions:
         self._file_size = file_size
         self._open: dict[tuple[str, int], ConsumeQueueExt] = {}
         self.bit_map_of: Callable[[Scanner], bytes] | None = None
-        """Which filters the record passes at which a scanner stands; for whoever knows the filters to set."""
+        """The filters that match a scanner's current record; set by the owner of the filters."""
 
     def extend(self, queue: ConsumeQueue, scanner: Scanner, tags_code: int) -> int:
-        """What the queue's next entry, for this record, has in place of the tags.
+        """The address that replaces the tags code in the queue's next entry, which is for this record.
 
         Raises DiskFullError, DiskFailedError, BadStoreError.
         """
@@ -41,7 +41,7 @@ class Extensions:
         return tags_code if address is None else address
 
     def unit(self, queue: ConsumeQueue, address: int) -> Unit | None:
-        """What an address in a queue stands for; None if it leads nowhere. Raises OSError, StoreError."""
+        """The unit at an address in a queue; None if the address is invalid. Raises OSError, StoreError."""
         return self._ensure(queue).read(address)
 
     def _ensure(self, queue: ConsumeQueue) -> ConsumeQueueExt:
@@ -50,7 +50,7 @@ class Extensions:
         if ext is None:
             path = self._path(*name)
             try:
-                size = max(self._disk.files(path).values(), default=0) or self._file_size  # those that are there win
+                size = max(self._disk.files(path).values(), default=0) or self._file_size  # existing files decide
                 ext = ConsumeQueueExt(self._disk, path, size)
                 ext.open(_newest(queue))
             except OSError as error:
@@ -61,16 +61,16 @@ class Extensions:
     def _path(self, topic: str, queue_id: int) -> Path:
         return self.folder / folder_name(topic) / str(queue_id)
 
-    # ── What follows the queues ───────────────────────────────────────────────────────────────────────────────────
+    # ── Following the queues ──────────────────────────────────────────────────────────────────────────────────────
 
     def truncate(self, queue: ConsumeQueue) -> None:
-        """A queue was cut: units behind its newest entry go. Raises OSError."""
+        """A queue was truncated: remove the units after its newest entry. Raises OSError."""
         ext = self._open.get((queue.topic, queue.queue_id))
         if ext is not None:
             ext.truncate(_newest(queue))
 
     def expire(self, queue: ConsumeQueue) -> None:
-        """Old entries of a queue are gone: files with units of no others go, too. Raises OSError."""
+        """Old entries of a queue expired: remove files without units of other entries. Raises OSError."""
         if queue.start < queue.end and is_address(oldest := queue.entry(queue.start)[2]):
             self._ensure(queue).expire(oldest)
 
@@ -78,10 +78,17 @@ class Extensions:
         return self.folder / folder_name(topic)
 
     def forget(self, topic: str, queue_id: int) -> None:
-        """A queue is removed; its files are the caller's business."""
+        """A queue is removed; the caller removes its files."""
         ext = self._open.pop((topic, queue_id), None)
         if ext is not None:
             ext.close()
+
+    def take(self, topic: str, queue_ids: Iterable[int]) -> list[ConsumeQueueExt]:
+        """Queues are removed: those of their extensions that are open, for the caller to close."""
+        if not self._open:
+            return []
+        taken = (self._open.pop((topic, queue_id), None) for queue_id in queue_ids)
+        return [ext for ext in taken if ext is not None]
 
     def remove(self, topic: str, queue_id: int) -> None:
         """A queue is removed. Raises OSError."""
@@ -89,12 +96,12 @@ class Extensions:
         self._disk.remove_folder(self._path(topic, queue_id))
 
     def remove_all(self) -> None:
-        """All queues are. Raises OSError."""
+        """All queues are removed. Raises OSError."""
         self.close()
         self._disk.remove_folder(self.folder)
 
     def dirty_files(self) -> Iterator[File]:
-        """Files with units since the last call, which are to be synced before those of the queues. Raises OSError."""
+        """Files with new units since the last call, to be synced before those of the queues. Raises OSError."""
         for ext in self._open.values():
             yield from ext.dirty_files()
 
@@ -105,5 +112,5 @@ class Extensions:
 
 
 def _newest(queue: ConsumeQueue) -> int:
-    """What the newest entry has in place of the tags; 0 without any."""
+    """The tags code or address of the newest entry; 0 if there is none."""
     return queue.entry(queue.end - 1)[2] if queue.start < queue.end else 0

@@ -1,7 +1,7 @@
-"""Files that get their room bit by bit, as the files of queues and of the index do: most of them are never full.
+"""Files whose space is reserved in steps, as those of queues and of the index: most of them are never full.
 
-A write through a mapping to a place that has no room on a full disk ends the process. So room is reserved ahead of the
-writing, in steps, and what is cut off is zeroed only where something stands.
+A write through a mapping to an unreserved position on a full disk ends the process. So space is reserved before
+writing, in steps, and truncated parts are zeroed only where they are not zero already.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _ZEROS: Final = bytes(_CHUNK)
 
 
 def reserve(file: File, start: int, size: int) -> None:
-    """Make sure that a file has room there. Raises DiskFullError, DiskFailedError."""
+    """Reserve space in a file. Raises DiskFullError, DiskFailedError."""
     try:
         file.reserve(start, size)
     except OSError as error:
@@ -25,12 +25,12 @@ def reserve(file: File, start: int, size: int) -> None:
 
 
 def is_zero(disk: Disk, path: Path, start: int, end: int) -> bool:
-    """Does nothing stand in a file from `start` to `end`? It is not mapped for this. Raises OSError."""
+    """True if a file is zero from `start` to `end`. The file is not mapped for this. Raises OSError."""
     return next(_written(disk, path, start, end), None) is None
 
 
 def zero_tail(disk: Disk, file: File, start: int) -> bool:
-    """Zero what stands in a file from `start` on, and sync it: was there anything? Raises OSError."""
+    """Zero a file from `start` on, and sync it. Returns whether anything was not zero. Raises OSError."""
     found = False
     for at, data in _written(disk, file.path, start, len(file.buffer)):
         _zero(file, at, data)
@@ -41,9 +41,9 @@ def zero_tail(disk: Disk, file: File, start: int) -> bool:
 
 
 def _written(disk: Disk, path: Path, start: int, end: int) -> Iterator[tuple[int, bytes]]:
-    """The pieces of a file that are not zero, and where they stand.
+    """The parts of a file that are not zero, with their positions.
 
-    Read, not looked at through the mapping: comparing bytes is a memcmp, and pages stay unmapped.
+    Read, not mapped: comparing bytes is a memcmp, and no pages are mapped.
     """
     at, data_end = disk.data(path, start, end)
     while at < end:
@@ -57,7 +57,7 @@ def _written(disk: Disk, path: Path, start: int, end: int) -> Iterator[tuple[int
 
 
 def _zero(file: File, start: int, data: bytes) -> None:
-    """Zero the stretches of sectors where this data is not zero: no room is taken where there was none."""
+    """Zero the sectors of this data that are not zero: no space is allocated for the others."""
     at, end = start, start + len(data)
     dirty_from = start
     while at < end:

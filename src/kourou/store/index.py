@@ -1,15 +1,15 @@
 # cython: annotation_typing=False
-"""The key index: which records have a key, by its hash.
+"""The key index: finds records by the hash of a key.
 
-    index/20251115220304123     named by the time of its first entry; 420 MB, of which little is used at first
+    index/20251115220304123     named by the time of its first entry; 420 MB, sparse at first
     │ header 40 │ slots: 5,000,000 × 4 │ entries: 20,000,000 × 20 … │
-                  └ newest entry ─────▶ … entry ─▶ the one before in the same slot ─▶ … ─▶ 0
+                  └ newest entry ─────▶ … entry ─▶ the previous one in the same slot ─▶ … ─▶ 0
 
-The hash of `topic#key` chooses a slot; from it a chain leads through all entries of that slot, newest first. Entries
-are numbered from 1 in the order of the log. Keys themselves are not stored: a query may find records of other keys with
-the same hash, which the one who asked must sort out. When a file has no room for all keys of a record, the next begins.
+The hash of `topic#key` selects a slot; from it a chain leads through all entries of that slot, newest first. Entries
+are numbered from 1 in the order of the log. Keys are not stored: a query may return records of other keys with the
+same hash, which the caller must filter. If a file has no space for all keys of a record, the next file is started.
 
-Like the queues, the index is made from the log, and what is doubtful after a crash is dropped and made again.
+Like the queues, the index is built from the log; doubtful entries after a crash are removed and built again.
 
 Java: IndexService.
 """
@@ -25,32 +25,32 @@ from kourou.store.errors import BadStoreError
 from kourou.store.index_file import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, IndexFile
 
 TAGS_KEY: Final = "T#"
-"""What is before the tags of a record where they are entered as a key, as Apache does it since 5.5."""
+"""The prefix of tags that are indexed as a key, as in Apache since 5.5."""
 
-_ENTRIES_PER_SLOT: Final = 4  # the proportion of Apache's defaults, and of ours
+_ENTRIES_PER_SLOT: Final = 4  # the ratio in Apache's defaults, and in ours
 _NAME_DIGITS: Final = 17
 
 _NOT_ASCII = entry_layout.NOT_ASCII  # a C constant in index.pxd
 
 
 class Hits(NamedTuple):
-    """What a query found, and how far the index had come."""
+    """The result of a query, and how far the index has progressed."""
 
     offsets: list[int]
-    """Physical offsets, newest first."""
+    """Log offsets, newest first."""
     last_ms: int
     last_physical: int
 
 
 class Index:
-    """All files of the index, oldest first. `load` before anything else."""
+    """All files of the index, oldest first. Call `load` before anything else."""
 
     __slots__ = ("_disk", "_entry_limit", "_file_time", "_files", "_folder", "_last", "_slot_count", "damaged")
 
     def __init__(
         self, disk: Disk, folder: Path, slot_count: int, entry_limit: int, file_time: Callable[[int], str]
     ) -> None:
-        """`file_time` writes a time in ms as 17 digits: the local time, as yyyyMMddHHmmssSSS."""
+        """`file_time` formats a time in ms as 17 digits of local time: yyyyMMddHHmmssSSS."""
         self._disk = disk
         self._folder = folder
         self._slot_count = slot_count
@@ -61,7 +61,7 @@ class Index:
         self.damaged: Path | None = None  # the first file with a wrong header, after `load`
 
     def load(self, crashed: bool = False) -> None:
-        """Find the files. After a crash their headers mean little: `recover` follows. Raises BadStoreError, OSError."""
+        """Find the files. After a crash headers may be outdated: call `recover`. Raises BadStoreError, OSError."""
         sizes = self._disk.files(self._folder)
         for name in sorted(filter(str.isdigit, sizes)):
             path, size = self._folder / name, sizes[name]
@@ -70,7 +70,7 @@ class Index:
                 file.load()
             wrong = size > 0 and not crashed and file.header_is_wrong()
             if size == 0 or (file.count == 1 and not crashed and not wrong):
-                file.remove()  # made, and never used
+                file.remove()  # created, but never used
             elif wrong and size == file.size and file.slot_count == self._slot_count:
                 self._files.append(file)
                 self.damaged = self.damaged or path
@@ -78,18 +78,18 @@ class Index:
                 self._files.append(file)
             else:
                 raise BadStoreError(
-                    f"{path} has {size} bytes, and was not made with {self._slot_count} slots and {self._entry_limit} "
-                    "entries: set maxHashSlotNum and maxIndexNum to what they were, or remove the folder, and it is "
-                    "made again from the log"
+                    f"{path} has {size} bytes, but was not created with {self._slot_count} slots and "
+                    f"{self._entry_limit} entries: set maxHashSlotNum and maxIndexNum to their previous values, "
+                    "or remove the folder; it is built again from the log"
                 )
         self._find_last()
 
     def _find_last(self) -> None:
-        # Compiled modules must not count from the end of a list.
+        # Compiled modules must not use negative list indices.
         self._last = self._files[len(self._files) - 1] if self._files else None
 
     def _sized(self, path: Path, size: int) -> IndexFile:
-        """A file that is there. Where it has another size than new ones get, the usual proportion is a good guess."""
+        """An existing file. If its size differs from that of new files, the usual ratio is assumed."""
         file = IndexFile(self._disk, path, self._slot_count, self._entry_limit)
         if size in (0, file.size):
             return file
@@ -99,10 +99,10 @@ class Index:
     # ── Dispatch ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def begin(self, count: int, physical_offset: int, stored_ms: int) -> bool:
-        """See to it that the next record can be entered with this many keys; False if it was entered before.
+        """Prepare for the next record with this many keys; False if it was already added.
 
-        All go into one file: a broker that recovers may have to remove one file and keep the other.
-        Raises DiskFullError, DiskFailedError: nothing of the record is entered, and it can be tried again.
+        All keys go into one file: recovery may have to remove one file and keep the other.
+        Raises DiskFullError, DiskFailedError: nothing of the record is added, and it can be tried again.
         """
         last = self._last
         if last is not None and physical_offset <= last.end_physical and self._has(last, physical_offset):
@@ -116,9 +116,9 @@ class Index:
         return physical_offset < last.end_physical or last.whole
 
     def put(self, topic: bytes, key: bytes, physical_offset: int, stored_ms: int) -> int:
-        """Enter a key of a record: 1, or 0 if the index has later records already.
+        """Add a key of a record. Returns 1, or 0 if the index already has later records.
 
-        All keys of a record are entered before the next record: first `begin`, then these, then `finish`.
+        The keys of a record are added before the next record: first `begin`, then these calls, then `finish`.
         Raises DiskFullError, DiskFailedError.
         """
         last = self._last
@@ -133,20 +133,20 @@ class Index:
         return 1
 
     def finish(self) -> None:
-        """All keys of the last record are entered: it is never entered again, by us or by another broker.
+        """All keys of the last record are added: neither Kourou nor another broker will add it again.
 
-        Raises OSError, if the file was not written to since it was loaded.
+        Raises OSError if the file was not written to since it was loaded.
         """
         if self._last is not None:
             self._last.finish()
 
     def _next_file(self, stored_ms: int) -> IndexFile:
-        """Begin a file. Its name comes after all others, whatever became of the clock."""
+        """Start a file. Its name sorts after all others, whatever the clock says."""
         before = self._last.path.name if self._last is not None else ""
         try:
             name = self._file_time(stored_ms)
         except (ValueError, OverflowError, OSError):
-            name = ""  # a time that nobody can write as a date: the record is damaged there
+            name = ""  # not a valid time: the record is damaged
         if name <= before:
             name = f"{int(before or 0) + 1:0{_NAME_DIGITS}}"
         file = IndexFile(self._disk, self._folder / name, self._slot_count, self._entry_limit)
@@ -155,12 +155,12 @@ class Index:
         self._last = file
         return file
 
-    # ── Questions ─────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Queries ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def query(self, topic: str, key: str, limit: int, begin_ms: int, end_ms: int) -> Hits:
-        """Records that may have this key and were stored in this time, up to `limit`. Raises OSError.
+        """Records that may have this key and were stored in this period, up to `limit`. Raises OSError.
 
-        Times are kept in seconds since the first entry of a file, rounded down, and compared like that.
+        Times are stored in seconds since the first entry of a file, rounded down, and compared in that form.
         """
         found: list[int] = []
         hash_ = index_hash(f"{topic}#{key}")
@@ -175,11 +175,11 @@ class Index:
         return [file.path for file in self._files]
 
     def file_at(self, path: Path) -> IndexFile | None:
-        """The file with this path, if it is still there."""
+        """The file with this path, if it still exists."""
         return next((file for file in self._files if file.path == path), None)
 
     def drop_from(self, path: Path) -> list[Path]:
-        """This file and those after it are no part of this any more. Removing them is left to the caller."""
+        """Remove this file and those after it from the index. The caller removes them from the disk."""
         kept = [file for file in self._files if file.path < path]
         dropped = [file for file in self._files if file.path >= path]
         for file in dropped:
@@ -199,27 +199,27 @@ class Index:
 
     @property
     def end_physical(self) -> int:
-        """The physical offset of the newest record in the index; 0 without any."""
+        """The log offset of the newest record in the index; 0 if it is empty."""
         return self._last.end_physical if self._last is not None else 0
 
     @property
     def end_ms(self) -> int:
-        """The store time of the newest record in the index; 0 without any."""
+        """The store time of the newest record in the index; 0 if it is empty."""
         return self._last.end_ms if self._last is not None else 0
 
-    # ── Cutting ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Truncating ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def recover(self, log_end: int, log_start: int) -> None:
-        """After a crash: keep, durably, the entries of records before this offset, up to which the index was synced.
+        """After a crash: keep the entries of records before this offset, up to which the index was synced, durably.
 
-        A file that is followed by another one with such entries was synced as a whole, unless it had expired.
+        A file that is followed by another one with such entries was synced completely, unless it had expired.
         Raises DiskFullError, DiskFailedError, OSError.
         """
         files, self._files = self._files, []
         last, first = -1, 0
         for number, file in enumerate(files):
             physical = file.first_physical()
-            if first <= physical < log_end:  # an earlier offset than in the file before is one that a crash has torn
+            if first <= physical < log_end:  # a smaller offset than in the previous file is crash damage
                 last, first = number, physical
         for file in files[last + 1 :]:
             file.remove()
@@ -234,7 +234,7 @@ class Index:
         self._find_last()
 
     def truncate(self, log_end: int) -> int:
-        """Remove, durably, the entries of records from this offset on; how many. Raises OSError."""
+        """Remove the entries of records from this offset on, durably. Returns how many. Raises OSError."""
         count = 0
         while self._last is not None and self._last.end_physical >= log_end:
             count += self._last.truncate(log_end)
@@ -246,9 +246,9 @@ class Index:
         return count
 
     def expire(self, log_start: int) -> list[Path]:
-        """Records before this offset are gone: files that know of no others are no part of this any more.
+        """Records before this offset expired: remove files without other entries from the index.
 
-        Never the last one. Removing them is left to the caller: they are large, and that takes its time.
+        Never the last one. The caller removes them from the disk: they are large, and removing them takes time.
         """
         gone: list[Path] = []
         while len(self._files) > 1 and self._files[0].end_physical < log_start:
@@ -265,17 +265,18 @@ class Index:
     # ── Files ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def dirty_files(self) -> list[File]:
-        """Files with entries since the last call, which are to be synced."""
+        """Files with new entries since the last call, to be synced."""
         return [dirty for file in self._files if (dirty := file.dirty_file()) is not None]
 
     def release(self) -> None:
-        """Unmap all files but the last; to be called when what `dirty_files` handed out is synced."""
+        """The files from `dirty_files` are synced: unmap all files but the last."""
         for file in self._files:
+            file.was_synced()
             if file is not self._last and not file.is_dirty:
                 file.close()
 
     def close(self) -> None:
-        """Let go of the files, synced or not."""
+        """Close the files, synced or not."""
         for file in self._files:
             file.close()
         self._files = []

@@ -14,7 +14,7 @@ cdef class IndexFile:
     cdef object _disk, _file
     cdef unsigned char[::1] _view
     cdef long long _entries_at, _last_entry
-    cdef int _room, _asked
+    cdef int _room, _asked, _durable
     cdef readonly bint whole
 
     @cython.locals(number=int, before=int, slot_at=Py_ssize_t, entry_at=Py_ssize_t, seconds="long long")

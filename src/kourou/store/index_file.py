@@ -1,13 +1,14 @@
 # cython: annotation_typing=False
-"""One file of the key index: header, slots and entries. index.py draws it and says what they mean.
+"""One file of the key index: header, slots and entries. index.py draws and explains it.
 
 The header in the file is always up to date, so that another broker can open the file after a kill. Its end offset is
-that of the last record, plus one as soon as all keys of that record are entered. Apache's broker never adds one. After
-a start it enters the records from the end offset on, and so the last one again; with one added, it does not.
+that of the last record, plus one as soon as all keys of that record are added. Apache's broker never adds one: after a
+start it adds the records from the end offset on, and so the last one again. With one added, it does not.
 
 Java: IndexFile, IndexHeader.
 """
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -22,9 +23,12 @@ ENTRY_SIZE: Final = entry_layout.ENTRY_SIZE
 SECONDS_MAX: Final = 0x7FFFFFFF
 LATEST_MS: Final = 2**62
 
-_ROOM: Final = 1024 * 1024  # entries get their room in steps of this many bytes
+REWRITE_STEP: Final = 1024 * 1024
+"""Bytes that are rewritten at once."""
 
-# The same once more under names that index_file.pxd makes C constants.
+_ROOM: Final = 1024 * 1024  # space for entries is reserved in steps of this many bytes
+
+# The same values under names that index_file.pxd declares as C constants.
 _HEADER = HEADER_SIZE
 _SLOT = SLOT_SIZE
 _ENTRY = ENTRY_SIZE
@@ -34,11 +38,12 @@ _NOTHING: Final = memoryview(bytearray(0))
 
 
 class IndexFile:
-    """One file of the index. It is mapped when somebody first reads or writes entries."""
+    """One file of the index. It is mapped when entries are first read or written."""
 
     __slots__ = (
         "_asked",
         "_disk",
+        "_durable",
         "_entries_at",
         "_file",
         "_last_entry",
@@ -60,21 +65,22 @@ class IndexFile:
         self._disk = disk
         self.path = path
         self.slot_count = slot_count
-        self.entry_limit = entry_limit  # of numbers: one entry less, for they begin with 1
+        self.entry_limit = entry_limit  # of numbers, which begin with 1: one entry less
         self._entries_at = HEADER_SIZE + slot_count * SLOT_SIZE
         self._file: File | None = None
         self._view: memoryview
-        self._room = 0  # entries below this number have room; 0 also says that the file is not mapped for writing
-        self._asked = 1  # entries below this number were handed out to be synced
+        self._room = 0  # entries below this number have space; 0: the file is not mapped for writing
+        self._asked = 1  # entries below this number were returned by `dirty_file`
+        self._durable = 1  # entries below this number are durable
         # The header.
         self.begin_ms = 0
         self.end_ms = 0
         self.begin_physical = 0
         self.end_physical = 0  # of the last record that has entries
-        self.whole = False  # all keys of that record are entered
+        self.whole = False  # all keys of that record are added
         self.slots_used = 0
         self.count = 1  # the number of the next entry
-        self._last_entry = 0  # the offset of the last one, when the file was loaded
+        self._last_entry = 0  # the offset of the last entry when the file was loaded
 
     @property
     def size(self) -> int:
@@ -90,17 +96,17 @@ class IndexFile:
             self.slots_used,
             count,
         ) = entry_layout.header(self._disk.read_at(self.path, 0, HEADER_SIZE), 0)
-        self.count = self._asked = min(max(count, 1), self.entry_limit)
+        self.count = self._asked = self._durable = min(max(count, 1), self.entry_limit)
         self._know_last_record()
 
     def header_is_wrong(self) -> bool:
-        """After a clean stop: does the header not fit the entries? Raises OSError."""
+        """After a clean stop: true if the header does not match the entries. Raises OSError."""
         if self.count == 1:
             return not is_zero(self._disk, self.path, HEADER_SIZE, self.size)
         return not (0 <= self.begin_ms <= self.end_ms and self.begin_physical <= self.end_physical == self._last_entry)
 
     def _know_last_record(self) -> None:
-        """Tell an end offset of ours, which is one more, from one of Apache's. Either way, the record is complete."""
+        """Tell an end offset of Kourou, which is one more, from one of Apache. In both cases the record is complete."""
         if self.count == 1:
             return
         at = self._entries_at + (self.count - 1) * ENTRY_SIZE
@@ -111,7 +117,7 @@ class IndexFile:
             self.whole = True
 
     def create(self, end_physical: int, end_ms: int, whole: bool) -> None:
-        """Make the file, which goes on where another one ended. Raises DiskFullError, DiskFailedError."""
+        """Create the file after another one. Raises DiskFullError, DiskFailedError."""
         try:
             self._file = self._disk.create(self.path, self.size, reserve=False)
         except OSError as error:
@@ -122,7 +128,8 @@ class IndexFile:
         try:
             self._make_room()
         except BaseException:
-            self.remove()
+            with suppress(OSError):  # the next try, or the next start, replaces or removes it
+                self.remove()
             raise
         self._put_header()
 
@@ -132,7 +139,7 @@ class IndexFile:
         return self.count + count <= self.entry_limit
 
     def ensure_room(self, count: int) -> None:
-        """See to it that the next entries can be put. Raises DiskFullError, DiskFailedError."""
+        """Make sure that the next entries can be added. Raises DiskFullError, DiskFailedError."""
         if self.count + count > self._room and self._room < self.entry_limit:
             self._make_room(count)
 
@@ -145,7 +152,7 @@ class IndexFile:
         (before,) = entry_layout.slot(self._view, slot_at)
         if before >= number or before < 0:
             before = 0
-        # As Java counts it: the first entry of a file after another still counts from the end of that one.
+        # As in Java: the first entry of a file after another is still counted from the end of that one.
         seconds = 0
         if self.begin_ms > 0 and stored_ms > self.begin_ms:
             seconds = min((stored_ms - self.begin_ms) // 1000, _SECONDS_MAX)
@@ -164,7 +171,7 @@ class IndexFile:
         self._put_header()
 
     def finish(self) -> None:
-        """All keys of the last record are entered. Raises OSError."""
+        """All keys of the last record are added. Raises OSError."""
         if self.count > 1 and not self.whole:
             if self._room == 0:
                 self._view = self._map().buffer
@@ -185,7 +192,7 @@ class IndexFile:
         )
 
     def _make_room(self, count: int = 1) -> None:
-        """Map the file, and reserve room for header and slots once, and for some entries more."""
+        """Map the file, and reserve space for header and slots once, and for some more entries."""
         file = self._map()
         at = self._entries_at + self.count * ENTRY_SIZE
         stop = min(at + max(_ROOM, count * ENTRY_SIZE), self.size)
@@ -203,12 +210,12 @@ class IndexFile:
     def find(self, hash_: int, begin_ms: int, end_ms: int, limit: int, found: list[int]) -> None:
         """Append the offsets of this hash and time to `found`, newest first, until it has `limit` of them.
 
-        A record with a key twice counts once. Numbers fall along a chain, so that none is endless, whatever the bytes.
+        A record with a key twice counts once. Numbers decrease along a chain, so none is endless.
         """
         view = self._map().buffer
         (number,) = entry_layout.slot(view, HEADER_SIZE + hash_ % self.slot_count * SLOT_SIZE)
         above = self.count
-        newest = found[len(found) - 1] if found else -1  # the offset that was found last
+        newest = found[len(found) - 1] if found else -1  # the last offset that was found
         while 0 < number < above and len(found) < limit:
             above = number
             at = self._entries_at + number * ENTRY_SIZE
@@ -225,13 +232,13 @@ class IndexFile:
     def overlaps(self, begin_ms: int, end_ms: int) -> bool:
         return begin_ms <= self.end_ms and end_ms >= self.begin_ms
 
-    # ── Cutting ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Truncating ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def recover(self, log_end: int) -> None:
-        """After a crash: keep, durably, the entries of records before this offset.
+        """After a crash: keep the entries of records before this offset, durably.
 
-        Those entries were synced. Slots and header may be of a later time and refer to entries that were lost; so they
-        are made from the entries, which have all that is needed. Raises DiskFullError, DiskFailedError, OSError.
+        Those entries were synced. Slots and header may be newer and refer to lost entries; so they are rebuilt from the
+        entries, which contain all the data. Raises DiskFullError, DiskFailedError, OSError.
         """
         file = self._map()
         slots = memoryview(bytearray(self._entries_at - HEADER_SIZE))
@@ -244,17 +251,17 @@ class IndexFile:
         self._view = file.buffer
         self._put_header()
         file.sync()
-        self._asked = self.count
+        self._asked = self._durable = self.count
 
     def first_physical(self) -> int:
-        """Where the record of the first entry lies; -1 if the entry is not valid. Raises OSError."""
+        """The log offset of the first entry; -1 if the entry is invalid. Raises OSError."""
         first = self._disk.read_at(self.path, self._entries_at + ENTRY_SIZE, ENTRY_SIZE)
         hash_, physical_offset, seconds, _ = entry_layout.index_entry(first, 0)
         is_valid = hash_ >= 0 and seconds >= 0 and (hash_ > 0 or physical_offset > 0)
         return physical_offset if is_valid else -1
 
     def _gather(self, log_end: int, view: memoryview, slots: memoryview) -> None:
-        """Count the entries that hold and are of records before this offset, and find the newest of each slot."""
+        """Count the valid entries of records before this offset, and find the newest of each slot."""
         number = 1
         before = 0
         self.slots_used = 0
@@ -273,13 +280,13 @@ class IndexFile:
         self.count = number
 
     def truncate(self, log_end: int) -> int:
-        """Remove, durably, the entries of records from this offset on; how many. Raises OSError.
+        """Remove the entries of records from this offset on, durably. Returns how many. Raises OSError.
 
-        They are taken out of their slots, newest first; a crash in between leaves less to do. Then the header follows.
+        They are removed from their slots, newest first; a crash in between leaves less to do. The header comes last.
         """
         last = self.count
         if last == 1:
-            return 0  # nothing was ever put into it, and it may have no room
+            return 0  # it is empty, and may have no reserved space
         file = self._map()
         view = file.buffer
         number = last - 1
@@ -296,7 +303,8 @@ class IndexFile:
             number -= 1
         file.sync()
         self.count = self._asked = number + 1
-        # Later ones will stand among the old, and after a crash nothing tells one from the other.
+        self._durable = min(self._durable, self.count)
+        # Later entries will be among the old ones, and after a crash they could not be told apart.
         zero_tail(self._disk, file, self._entries_at + self.count * ENTRY_SIZE)
         self._end_with(number, view)
         self._view = view
@@ -305,34 +313,34 @@ class IndexFile:
         return last - self.count
 
     def _end_with(self, number: int, view: memoryview) -> None:
-        """The header's end for this last entry: of its time, only the second is known."""
+        """Set the header's end for this last entry: only the second of its time is known."""
         if number == 0:
             self.end_ms, self.end_physical, self.whole = self.begin_ms, self.begin_physical, False
             return
         _, self.end_physical, seconds, _ = entry_layout.index_entry(view, self._entries_at + number * ENTRY_SIZE)
         self.whole = True
-        # The first entry of a file may count its seconds from the end of the file before.
+        # The first entry of a file may count its seconds from the end of the previous file.
         end_ms = self.begin_ms + seconds * 1000 + 999 if number > 1 else self.begin_ms
         self.end_ms = min(end_ms, self.end_ms)
 
     # ── The file ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def fits(self) -> bool:
-        """Are these the numbers of slots and entries that the file was made with? The newest entry's slot shows it."""
+        """True if the file was created with these numbers of slots and entries. The newest entry's slot shows it."""
         last = self.count - 1
         if last == 0:
             return True
         at = self._entries_at + last * ENTRY_SIZE
         hash_, *_ = entry_layout.index_entry(self._disk.read_at(self.path, at, ENTRY_SIZE), 0)
         slot_at = HEADER_SIZE + hash_ % self.slot_count * SLOT_SIZE
-        # A kill may come when the next entry has its slot already, and the header does not know of it.
+        # After a kill the next entry may already have its slot, but not be counted in the header.
         return hash_ >= 0 and entry_layout.slot(self._disk.read_at(self.path, slot_at, SLOT_SIZE), 0)[0] in (
             last,
             last + 1,
         )
 
     def dirty_file(self) -> File | None:
-        """The file, if there are entries in it since the last call."""
+        """The file, if it has new entries since the last call."""
         if not self.is_dirty:
             return None
         self._asked = self.count
@@ -341,6 +349,26 @@ class IndexFile:
     @property
     def is_dirty(self) -> bool:
         return self._asked < self.count
+
+    def was_synced(self) -> None:
+        """The file from `dirty_file` is durable."""
+        self._durable = self._asked
+
+    def rewrite(self, step: int) -> bool:
+        """Have the next sync write the bytes of a step again, of all that may have changed since the last sync.
+
+        That is the header with the slots, and the entries. False: there is no such step. Raises OSError.
+        """
+        at, size = step * REWRITE_STEP, self._entries_at
+        if at >= size:
+            at -= -(-size // REWRITE_STEP) * REWRITE_STEP
+            begin = self._entries_at + self._durable * ENTRY_SIZE
+            at, size = begin + at, self._entries_at + self.count * ENTRY_SIZE
+            if at >= size:
+                return False
+        self._map().rewrite(at, min(REWRITE_STEP, size - at))
+        self._asked = min(self._asked, self._durable, self.count - 1)
+        return True
 
     def close(self) -> None:
         if self._file is not None:
@@ -356,9 +384,9 @@ class IndexFile:
 
 
 def check_entries(data: bytes, first: int, newest: memoryview, last_physical: int, log_end: int) -> tuple[int, int]:
-    """How many of these entries are right, from the first one on, and the log offset of the last one that is.
+    """How many of these entries are valid, from the first one on, and the log offset of the last valid one.
 
-    `first` is the number of the first one. `newest` has the newest entry of each slot, and is kept up to date.
+    `first` is the number of the first entry. `newest` has the newest entry of each slot, and is updated.
     """
     slot_count = len(newest)
     count = len(data) // _ENTRY

@@ -1,12 +1,17 @@
-"""A damaged file of the index is made again from the log, with those after it, while everybody else is served.
+"""Rebuilds a damaged index file and those after it from the log, while the store serves requests.
 
     after a start: CheckIndex, for each file ─▶ damaged? ─▶ DropIndex ─▶ ReadKeys ─▶ Index        all of it in slices
+    after a failed sync: the file is written again ─▶ CheckIndex …
 
-The files have no checksum. But entries ascend in the log, each names the one before it in its slot, and each slot has
-its newest entry. Nearly any damage breaks one of that, and a zeroed page always does.
+The files have no checksum. But entries ascend in the log, each refers to the previous one in its slot, and each slot
+has its newest entry. Nearly any damage violates one of these rules, and a zeroed page always does.
 
-Until it is made again, the index ends where the damaged file began, and the checkpoint says so. If the store is closed
-or crashes before, the next start is a recovery from there.
+Until it is rebuilt, the index ends where the damaged file began, and the checkpoint says so. If the store is closed
+or crashes before, the next start recovers from there.
+
+After a failed sync the system may treat pages as clean that never reached the disk, and drop them. So the bytes that
+may have changed are written again, which keeps them in memory until the next sync, and then the file is checked. It is
+rebuilt only if pages are already lost: queries are answered all the time.
 """
 
 import logging
@@ -31,11 +36,11 @@ from kourou.store.log_walk import LogWalk
 log = logging.getLogger(__name__)
 
 SLICE_BYTES: Final = 16 * 1024 * 1024
-"""Of the index or of the log, for one job."""
+"""Bytes of the index or of the log, for one job."""
 RECORDS_MAX: Final = 200
-"""Records whose keys one job brings: the owner enters them in one go."""
+"""The number of records whose keys one job returns: the owner adds them at once."""
 CATCH_UP_BYTES: Final = 64 * 1024
-"""Of what came meanwhile: the owner reads it at once, or there would always be something."""
+"""Bytes of newer records: the owner reads them at once, or the rebuild would never end."""
 RETRY_MS: Final = 1_000
 
 _CHUNK: Final = 64 * 1024 // ENTRY_SIZE * ENTRY_SIZE
@@ -47,11 +52,11 @@ Keys = tuple[bytes, list[bytes], int, int]
 
 @dataclass(slots=True)
 class FileCheck:
-    """How far the check of one file has come."""
+    """The progress of the check of one file."""
 
     path: Path
     slot_count: int
-    count: int  # entries from this number on came later, and are not looked at
+    count: int  # entries from this number on are newer, and not checked
     log_end: int
     number: int = 1
     last_physical: int = 0
@@ -65,7 +70,7 @@ class FileCheck:
 
 @dataclass(slots=True)
 class CheckIndex(Slice):
-    """One slice of the check of a file. `damage` says what is wrong with it."""
+    """One slice of the check of a file. `damage` describes what is wrong."""
 
     disk: Disk
     check: FileCheck
@@ -114,7 +119,7 @@ class CheckIndex(Slice):
         return len(found)
 
     def _before(self, number: int) -> int:
-        """The newest entry of a chain among those that were there when the check began."""
+        """The newest entry of a chain among those that existed when the check began."""
         check = self.check
         while number >= check.count:
             data = self.disk.read_at(check.path, check.entries_at + number * ENTRY_SIZE, ENTRY_SIZE)
@@ -127,7 +132,7 @@ class CheckIndex(Slice):
 
 @dataclass(slots=True)
 class DropIndex(Slice):
-    """Say in the checkpoint that the index ends earlier, then remove its files from there on."""
+    """Write to the checkpoint that the index ends earlier, then remove its files from there on."""
 
     disk: Disk
     paths: list[Path]
@@ -167,7 +172,7 @@ class ReadKeys(Slice):
 
 
 class IndexRepair:
-    """What is known of the index's files, for the owner of a store. `None` for `index`: there is none."""
+    """The checks and rebuilds of the index, for the owner of a store. `index` is None if there is none."""
 
     def __init__(
         self, disk: Disk, index: Index | None, dispatcher: Dispatcher, log_folder: Path, file_size: int
@@ -180,37 +185,87 @@ class IndexRepair:
         self._unchecked: list[Path] = []
         self._check: FileCheck | None = None
         self._dropped: list[Path] = []
+        self._unsynced: list[Path] = []  # files whose sync failed, and that are not checked yet
+        self._step: int | None = None  # the next one of `IndexFile.rewrite` of the first of them; None: it is checked
         self._walk: LogWalk | None = None
         self._not_before_ms = 0
         self._problem: str | None = None
-        self.behind = False  # the index does not have all records that were dispatched
+        self.behind = False  # the index lacks records that were dispatched
         self.job: CheckIndex | DropIndex | ReadKeys | None = None
 
     def start(self) -> None:
-        """Check all files that are there."""
+        """Check all existing files."""
         if self._index is not None:
             self._unchecked = self._index.paths()
             if self._index.damaged in self._unchecked:
                 self._found(self._index.damaged, "its header is wrong")
 
+    def not_synced(self, paths: set[Path]) -> None:
+        """These files could not be synced: rewrite and check them."""
+        if paths:
+            self._unsynced = sorted({*self._unsynced, *paths})
+            self._step = 0
+
+    def _is_rewritten(self, dispatched: int, now_ms: int) -> bool:
+        """Write a step of the first file again; after the last one its check can begin."""
+        assert self._index is not None
+        if self._step is None:
+            return True
+        file = self._index.file_at(self._unsynced[0])
+        try:
+            if file is not None and file.rewrite(self._step):
+                self._step += 1
+                return False
+        except OSError as error:
+            self._try_later(error, now_ms)
+            return False
+        self._step = None
+        if self._check is not None:
+            self._unchecked.insert(0, self._check.path)
+            self._check = None
+        if file is None:
+            self._checked(self._unsynced[0])  # it expired
+        else:
+            self._check = FileCheck(file.path, file.slot_count, file.count, dispatched)
+        return True
+
+    def _checked(self, path: Path) -> None:
+        """A file is correct, or no longer exists."""
+        if self._unsynced and self._unsynced[0] == path and self._step is None:
+            del self._unsynced[0]
+            self._step = 0 if self._unsynced else None
+
+    @property
+    def has_unsynced(self) -> bool:
+        """Does the index have files whose contents are uncertain?"""
+        return bool(self._unsynced)
+
     @property
     def is_idle(self) -> bool:
-        return not self.behind and self._check is None and not self._unchecked
+        return not self.behind and not self._unsynced and self._check is None and not self._unchecked
 
     def limit_ms(self, stored_ms: int) -> int:
-        """Up to which store time the index has all records."""
+        """The store time up to which the index has all records."""
         if not self.behind or self._index is None:
             return stored_ms
         return min(stored_ms, self._index.end_ms)
 
+    def due_ms(self, *, syncing: bool) -> int | None:
+        """When `next_job` has a slice; None while another job is not returned."""
+        if self.job is not None or self._index is None or (self._dropped and syncing):
+            return None
+        return self._not_before_ms if self._dropped or not self.is_idle else None
+
     def next_job(
         self, log_start: int, dispatched: int, now_ms: int, checkpoint: Path, *, syncing: bool
     ) -> Slice | None:
-        """The next slice, if there is anything to do and nobody is at it. `syncing`: a checkpoint is being written."""
+        """The next slice, if there is work and none is running. `syncing`: a checkpoint is being written."""
         if self.job is not None or now_ms < self._not_before_ms or self._index is None:
             return None
+        if self._unsynced and not self.behind and not self._is_rewritten(dispatched, now_ms):
+            return None
         if self._dropped:
-            if not syncing:  # or it might say that what is removed is safe
+            if not syncing:  # or it might claim that removed entries are durable
                 self.job = DropIndex(self._disk, self._dropped, checkpoint, self.limit_ms(SECONDS_MAX * 1000))
         elif self.behind:
             self.job = self._next_read(log_start, dispatched)
@@ -238,7 +293,7 @@ class IndexRepair:
         return ReadKeys(self._walk, self._dispatcher)
 
     def finished(self, job: Slice, dispatched: int, now_ms: int) -> None:
-        """A slice is done."""
+        """A slice has ended."""
         self.job = None
         if job.error is not None:
             self._try_later(job.error, now_ms)
@@ -249,6 +304,7 @@ class IndexRepair:
                 self._found(job.check.path, job.damage)
             elif job.complete:
                 self._check = None
+                self._checked(job.check.path)
         elif isinstance(job, ReadKeys):
             self._enter(job, dispatched, now_ms)
 
@@ -256,12 +312,15 @@ class IndexRepair:
         assert self._index is not None
         self._check = None
         self._unchecked = []
+        self._unsynced = [unsynced for unsynced in self._unsynced if unsynced < path]
+        self._step = 0 if self._unsynced else None
+        self._walk = None
         self._dropped = self._index.drop_from(path)
         if not self._dropped:
             return  # it expired
         self.behind = True
         self._dispatcher.use_index(None)
-        log.warning("%s is damaged (%s): the index is made again from the log from there on", path, damage)
+        log.warning("%s is damaged (%s): the index is rebuilt from the log from there on", path, damage)
 
     def _enter(self, job: ReadKeys, dispatched: int, now_ms: int) -> None:
         index = self._index
@@ -276,14 +335,14 @@ class IndexRepair:
                     raise last.error
                 self._enter_all(last.found)
         except (StoreError, OSError) as error:
-            self._walk = None  # it begins again with the last record that is entered
+            self._walk = None  # it starts again with the last added record
             self._try_later(error, now_ms)
             return
         if job.walk.at >= dispatched:
             self.behind = False
             self._walk = None
             self._dispatcher.use_index(index)
-            log.warning("the index is made again, with records up to %d", dispatched)
+            log.warning("the index is rebuilt, with records up to %d", dispatched)
 
     def _enter_all(self, records: list[Keys]) -> None:
         index = self._index
@@ -298,4 +357,4 @@ class IndexRepair:
         self._not_before_ms = now_ms + RETRY_MS
         if self._problem != str(error):
             self._problem = str(error)
-            log.error("the index can't be checked or made again yet: %s", error)
+            log.error("the index can't be checked or rebuilt yet: %s", error)

@@ -1,10 +1,10 @@
-"""Work for another thread: what blocks, and releases the interpreter lock while it does.
+"""Work for another thread: operations that block, and release the interpreter lock while they do.
 
-A job is made by the owner of a store, run anywhere (`run`), and given back to the owner (`Store.finished`), who alone
-changes state. A job that fails gives back its error.
+A job is created by the owner of a store, run anywhere (`run`), and returned to the owner (`Store.finished`), which
+alone changes state. A failed job contains its error.
 
-The owner may also call a job off: when a segment is needed that a worker was to prepare, or at the end. That matters
-more than it seems: a file that is put in place too late would take the place of one that is in use by then.
+The owner may also cancel a job: when it needs a segment that a worker was to prepare, or when the store is closed. A
+file that is put in place too late would replace one that is already in use.
 """
 
 import errno
@@ -23,7 +23,7 @@ from kourou.store.segments import Segments
 
 @dataclass(slots=True)
 class _Once:
-    """Something that is done once at most, and only if it was not called off before it began."""
+    """Work that runs at most once, and not at all if it is cancelled before it begins."""
 
     done: bool = field(default=False, init=False)
     error: OSError | None = field(default=None, init=False)
@@ -41,13 +41,13 @@ class _Once:
             self.done = True
 
     def fail(self, error: Exception) -> None:
-        """It ended by a fault of ours: its owner gets it back like one that the disk has refused."""
+        """The job failed because of a bug: its owner gets it back as if the disk had failed."""
         with self._turn:
             self.error = OSError(errno.EIO, f"{type(error).__name__}: {error}")
             self.done = True
 
     def call_off(self) -> bool:
-        """Has it been done? If not, it will never be. Waits for a thread that is at it."""
+        """Cancel the job; returns whether it has run. Waits for a thread that is running it."""
         with self._turn:
             self._off = True
             return self.done
@@ -58,7 +58,7 @@ class _Once:
 
 @dataclass(slots=True)
 class SyncLog(_Once):
-    """Make the log safe up to an offset."""
+    """Make the log durable up to an offset."""
 
     files: list[File]
     upto: int
@@ -71,20 +71,28 @@ class SyncLog(_Once):
 
 @dataclass(slots=True)
 class SyncQueues(_Once):
-    """Make queues and index safe, and the names of those that are new, then say so in the checkpoint."""
+    """Make queues and index durable, with the names of new files, then write the checkpoint."""
 
     disk: Disk
     files: list[File]
     created: list[Path]
     checkpoint_path: Path
     checkpoint: bytes
-    changed: list[Path] = field(default_factory=list)  # folders out of which something was put aside
-    aside: list[Path] = field(default_factory=list)  # folders that were
-    synced: bool = False  # the files are safe, whatever became of the checkpoint
+    changed: list[Path] = field(default_factory=list)  # folders from which something was put aside
+    aside: list[Path] = field(default_factory=list)  # the folders that were put aside
+    unsynced: list[File] = field(default_factory=list)  # files whose sync failed
+    synced: bool = False  # the files are durable, even if the checkpoint failed
 
     def _work(self) -> None:
+        first: OSError | None = None
         for file in self.files:
-            file.sync()
+            try:
+                file.sync()
+            except OSError as error:
+                first = first or error
+                self.unsynced.append(file)
+        if first is not None:
+            raise first
         for path in self.created:
             self.disk.sync_created(path)
         for folder in self.changed:
@@ -99,7 +107,7 @@ class SyncQueues(_Once):
 
 @dataclass(slots=True)
 class PrepareSegment(_Once):
-    """Make the next segment of the log, and warm it if that is wanted."""
+    """Create the next segment of the log, and warm it if requested."""
 
     segments: Segments
     start: int
@@ -112,17 +120,17 @@ class PrepareSegment(_Once):
             self.file.warm()
 
     def take(self) -> File | None:
-        """The file, if there is one; once."""
+        """The file, if any; only once."""
         file, self.file = self.file, None
         return file
 
 
 @dataclass(slots=True)
 class SupplyPages(_Once):
-    """Have the pages in memory that the log will be written to next.
+    """Load the pages that the log will be written to next.
 
-    The system makes them when they are touched first, and many at a time: eight mebibytes where it is told to read much
-    ahead, which can take fifty milliseconds. In an append, everybody would wait for that.
+    The system loads pages when they are first touched, many at a time: eight mebibytes with a large read-ahead setting,
+    which can take fifty milliseconds. During an append, all requests would wait for that.
     """
 
     file: File
@@ -135,18 +143,18 @@ class SupplyPages(_Once):
 
 @dataclass(slots=True)
 class RewriteLog(_Once):
-    """After a failed sync: write everything doubtful anew, into files whose sync does not depend on the old ones.
+    """After a failed sync: write all doubtful records to new files, whose sync does not depend on the old ones.
 
-    What is copied comes from memory, which may have dropped pages that never reached the disk, and read again what was
-    there before them. So the copy is only good as far as its records hold; the rest of it is zeroed.
+    The source is memory, which may have dropped pages that never reached the disk and read older contents again. So the
+    copy is good only as far as its records are valid; the rest of it is zeroed.
     """
 
     segments: Segments
-    begin: int  # before it, everything was safe
+    begin: int  # everything before it is durable
     end: int
-    sealed: bool  # each record ends in a CRC over all of it
+    sealed: bool  # each record ends with a CRC over the whole record
     files: dict[int, File] = field(default_factory=dict)
-    held: int = 0  # how far the copy is good
+    held: int = 0  # how far the copy is valid
 
     def _work(self) -> None:
         try:
@@ -182,17 +190,17 @@ class RewriteLog(_Once):
                 file.sync()
 
     def close(self) -> None:
-        """Its files are of no use."""
+        """Its files are not needed."""
         for file in self.files.values():
             file.close()
 
 
 @dataclass(slots=True)
 class RemoveFiles(_Once):
-    """Remove files, oldest first. Each removal is safe before the next one, so that a crash leaves no gap."""
+    """Remove files, oldest first. Each removal is durable before the next one, so that a crash leaves no gap."""
 
     disk: Disk
-    paths: list[Path]  # after the run: those that could not be removed
+    paths: list[Path]  # after the run: those that were not removed
 
     def _work(self) -> None:
         while self.paths:
@@ -203,7 +211,7 @@ class RemoveFiles(_Once):
 
 @dataclass(slots=True)
 class Slice(_Once):
-    """A part of a long piece of work, which goes on with another one."""
+    """A part of a long task, which continues with another slice."""
 
 
 Job: TypeAlias = SyncLog | SyncQueues | PrepareSegment | SupplyPages | RewriteLog | RemoveFiles | Slice

@@ -4,14 +4,15 @@ cimport cython
 from libc.stdint cimport int32_t, uint8_t
 
 from kourou.protocol.record cimport Scanner
+from kourou.protocol.scan cimport Text
 from kourou.store.commit_log cimport CommitLog
 from kourou.store.consume_queue cimport ConsumeQueue
 from kourou.store.dispatch cimport Dispatcher
 
 cdef struct Draft:
-    # A record that is to be appended.
+    # A record to append.
     int flag, sys_flag, reconsume_times
-    long long born_ms
+    long long born_ms, prepared_offset
     const uint8_t* body
     Py_ssize_t body_size
     const char* topic
@@ -30,7 +31,7 @@ cdef struct Piece:
 
 @cython.final
 cdef class AppendPort:
-    cdef object _store, _cleaner, _durability
+    cdef object _store, _cleaner, _durability, _reader
     cdef dict _queues
     cdef CommitLog _log
     cdef Dispatcher _dispatcher
@@ -43,6 +44,8 @@ cdef class AppendPort:
     cdef bint has_room(self, Py_ssize_t size) noexcept
     cdef uint8_t* write(self, ConsumeQueue queue, Draft* draft, long long stamp_ms) noexcept
     cdef void publish(self, ConsumeQueue queue, Draft* draft) noexcept
+    cdef long long stored_ms(self, long long stamp_ms) noexcept
+    cdef bint half(self, ConsumeQueue queue, long long queue_offset, long long offset, Draft* draft, Text* properties) except -1
     cdef bint dispatch(self) except -1
 
 
@@ -51,7 +54,7 @@ cdef class ReadPort:
     cdef Piece* pieces  # the records that were found
     cdef Py_ssize_t count
     cdef long long size  # of all of them
-    cdef bint is_far  # the last one is so old that it may have to come from the disk
+    cdef bint is_far  # the last one is so old that it may have to be read from disk
 
     cdef object _reader
     cdef dict _queues
@@ -64,7 +67,7 @@ cdef class ReadPort:
     cdef long long _window, _memory_count, _memory_size, _disk_count, _disk_size, _scan_count
     cdef long long _segment_start
     cdef const unsigned char[::1] _segment
-    cdef list _buffers  # keep the memory mapped that pieces point into
+    cdef list _buffers  # keep the memory of the pieces mapped
     cdef Scanner _checker
 
     cdef ConsumeQueue queue(self, str topic, queue_id)

@@ -1,10 +1,10 @@
-"""The store as the broker's compiled lane uses it: no object per message, and nothing that waits for the disk.
+"""The store's interface for the broker's compiled lane: no object per message, and nothing that waits for the disk.
 
     AppendPort   queue ─▶ size ─▶ has_room ─▶ write, then the caller's properties ─▶ publish     … ─▶ dispatch
     ReadPort     queue ─▶ read ─▶ pieces of the mapped log                                            … ─▶ release
 
-Both do what `Store.append`, `Store.dispatch` and `Reader.get` do, for the usual case. In all others (no room, a failed
-disk, a damaged record …) they report failure before anything has changed, and the caller turns to those.
+Both do what `Store.append`, `Store.dispatch` and `Reader.get` do, for the usual case. In all other cases (no space, a
+failed disk, a damaged record …) they report failure before anything has changed, and the caller uses those methods.
 """
 
 cimport cython
@@ -14,7 +14,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from kourou.protocol.crc cimport crc32
 from kourou.protocol.record cimport Scanner
-from kourou.protocol.scan cimport int32_at
+from kourou.protocol.scan cimport Text, int32_at
 from kourou.store.commit_log cimport CommitLog
 from kourou.store.consume_queue cimport ConsumeQueue
 from kourou.store.dispatch cimport Dispatcher
@@ -40,7 +40,7 @@ cdef int64_t _ADDRESS_MAX = ADDRESS_MAX
 
 
 cdef inline ConsumeQueue _open_queue(dict queues, str topic, queue_id):
-    """A queue that is open; None if it is not."""
+    """An open queue; None if it is not open."""
     opened = queues.get(topic)
     return None if opened is None else opened.get(queue_id)
 
@@ -55,33 +55,34 @@ cdef class AppendPort:
         self._store = store
         self._cleaner = store._cleaner
         self._durability = store.durability
+        self._reader = store.reader
         self._queues = store.queues._open
         self._log = store.log
         self._dispatcher = store._dispatcher
         self._record_crc = store._settings.record_crc
 
     cdef bint may_append(self) except -1:
-        """Is there room on the disk, and have records no CRC over all of them? Ask after each step of the machine."""
+        """True if the disk has space and records need no CRC of their own. Check after each step of the machine."""
         return self._cleaner.refusal is None and not self._record_crc
 
     cdef ConsumeQueue queue(self, str topic, queue_id):
         return _open_queue(self._queues, topic, queue_id)
 
     cdef Py_ssize_t size(self, Draft* draft) noexcept:
-        """The size that the record will have."""
+        """The size of the record."""
         return _size(self._log, draft)
 
     cdef Py_ssize_t size_max(self, Draft* draft) noexcept:
-        """The room that a record may need in a batch: as `Store.size_of`."""
+        """The space that a record may need in a batch: as `Store.size_of`."""
         return _size(self._log, draft) + _CRC_ROOM
 
     cdef bint has_room(self, Py_ssize_t size) noexcept:
-        """Is there room for records of this size in the current segment?"""
+        """True if records of this size fit into the current segment."""
         cdef CommitLog log = self._log
         return log._failed is None and log.end - log._start + size + _FILLER_SIZE <= log._limit
 
     cdef uint8_t* write(self, ConsumeQueue queue, Draft* draft, long long stamp_ms) noexcept:
-        """Write the next record of a queue up to its properties. The caller has checked the room.
+        """Write the next record of a queue up to its properties. The caller has checked that it fits.
 
         Returns where the caller writes the properties, before `publish`.
         """
@@ -112,7 +113,7 @@ cdef class AppendPort:
             PyBytes_AS_STRING(log.store_host),
             store_host_size,
             draft.reconsume_times,
-            0,
+            draft.prepared_offset,
             draft.body,
             draft.body_size,
             draft.topic,
@@ -121,11 +122,70 @@ cdef class AppendPort:
         )
 
     cdef void publish(self, ConsumeQueue queue, Draft* draft) noexcept:
-        """The record that was written is complete."""
+        """The written record is complete."""
         cdef CommitLog log = self._log
         publish_at(&log._view[log.end - log._start], <int>draft.size, _MAGIC)
         log.end += draft.size
         queue.next_offset += 1
+
+    cdef long long stored_ms(self, long long stamp_ms) noexcept:
+        """The store time of a record that is written now."""
+        return max(self._log.stored_ms, stamp_ms)
+
+    cdef bint half(
+        self, ConsumeQueue queue, long long queue_offset, long long offset, Draft* draft, Text* properties
+    ) except -1:
+        """Read the record of a queue that is at this offset of the log, as a draft of a copy, without its topic.
+
+        False: there is none, or it is not in the current segment, or has to be validated.
+        """
+        cdef CommitLog log = self._log
+        cdef const unsigned char[::1] entry
+        cdef const uint8_t* record
+        cdef const uint8_t* p
+        cdef const uint8_t* end
+        cdef Py_ssize_t host_size = PyBytes_GET_SIZE(log.store_host)
+        cdef int32_t size, properties_size
+        if offset < log._start or offset + _FIXED_SIZE > log.end or offset < self._reader._trusted_from():
+            return False
+        if queue_offset < queue.start or queue_offset >= queue.end:
+            return False
+        try:
+            entries = queue.entries(queue_offset, 1)
+        except OSError:
+            return False
+        if len(entries) < ENTRY_SIZE:
+            return False
+        entry = entries
+        size = <int32_t>int32_at(&entry[8])
+        record = &log._view[offset - log._start]
+        if int64_at(&entry[0]) != offset or <int32_t>int32_at(record) != size or offset + size > log.end:
+            return False
+        if <int32_t>int32_at(record + 4) != _MAGIC or int64_at(record + 20) != queue_offset:
+            return False
+        end = record + size
+        draft.flag = <int32_t>int32_at(record + 16)
+        draft.sys_flag = <int32_t>int32_at(record + 36)
+        draft.born_ms = int64_at(record + 40)
+        draft.born_host = <const char*>record + 48
+        draft.born_host_size = 20 if draft.sys_flag & BORN_HOST_V6 else 8
+        p = record + 48 + draft.born_host_size + 8 + host_size
+        if bool(draft.sys_flag & STORE_HOST_V6) != (host_size == 20) or end - p < 20:
+            return False
+        draft.reconsume_times = <int32_t>int32_at(p)
+        draft.prepared_offset = offset
+        draft.body_size = <int32_t>int32_at(p + 12)
+        draft.body = p + 16
+        if draft.body_size < 0 or draft.body_size > end - draft.body - 3:
+            return False
+        p = draft.body + draft.body_size
+        p += 1 + p[0]
+        if end - p < 2:
+            return False
+        properties_size = (p[0] << 8) | p[1]
+        properties.at = p + 2
+        properties.size = properties_size
+        return end - p - 2 == properties_size
 
     cdef bint dispatch(self) except -1:
         """As `Store.dispatch`, for records in the current segment. False: call `Store.dispatch`."""
@@ -144,6 +204,10 @@ cdef class AppendPort:
             self._store.dispatched = log._start + scanner.at
             return log._start + scanner.at == log.end
         return True
+
+
+cdef inline int64_t int64_at(const uint8_t* p) noexcept nogil:
+    return (<int64_t>int32_at(p) << 32) | int32_at(p + 4)
 
 
 cdef inline Py_ssize_t _size(CommitLog log, Draft* draft) noexcept:
@@ -179,7 +243,7 @@ cdef class ReadPort:
         return _open_queue(self._queues, topic, queue_id)
 
     cdef release(self):
-        """The pieces are not used any more: no memory stays mapped for them."""
+        """The pieces are no longer used: their memory may be unmapped."""
         self._is_ready = False
         if self._segment_start >= 0:
             self._segment_start = -1
@@ -188,7 +252,7 @@ cdef class ReadPort:
             self._buffers.clear()
 
     cdef _prepare(self):
-        """Where the log begins, from where on it is as it was written, and how much a read may return."""
+        """Find where the log begins, from where on it needs no check, and how much a read may return."""
         limits = self._reader.limits
         self._log_start = self._log.start
         self._trusted = self._reader._trusted_from()
@@ -210,9 +274,9 @@ cdef class ReadPort:
         const long long* codes,
         Py_ssize_t code_count,
     ) except -2:
-        """Find records from a queue offset on whose tags have one of these codes: the offset after the last one.
+        """Find records from a queue offset on with one of these tags codes; returns the offset after the last one.
 
-        A negative `code_count` accepts all tags. -1: nothing was found, or something is damaged; ask `Reader.get`.
+        A negative `code_count` accepts all tags. -1: nothing was found, or something is damaged; use `Reader.get`.
         """
         cdef const unsigned char[::1] view
         cdef const uint8_t* p
@@ -322,7 +386,7 @@ cdef inline bint _is_among(long long code, const long long* codes, Py_ssize_t co
 
 
 cdef inline bint _is_at(ConsumeQueue queue, long long number, const uint8_t* record, int32_t size) noexcept:
-    """Does a record say that this is its place in the queue?"""
+    """True if a record has this position in the queue."""
     cdef int64_t place
     if size < 28:
         return False

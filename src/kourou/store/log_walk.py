@@ -1,7 +1,7 @@
-"""A walk over the records of the log by plain reads, for a worker thread: no page of the mapped log is waited for.
+"""Reads the records of the log with plain reads, for a worker thread: it never waits for a page of the mapped log.
 
-A read releases the interpreter lock, and what is read at once takes a compiled scanner less than a millisecond. So the
-owner of the store goes on meanwhile.
+A read releases the interpreter lock, and a compiled scanner needs less than a millisecond for each block. So the owner
+of the store is not blocked meanwhile.
 """
 
 from collections.abc import Iterator
@@ -15,15 +15,15 @@ from kourou.store.records import OFFSET_END, find_record, scan
 from kourou.store.segments import segment_name
 
 CHUNK: Final = 256 * 1024
-"""Bytes of the log that are read and scanned at once."""
+"""Bytes of the log that are read and scanned at a time."""
 
 RECORD_MAX: Final = 64 * 1024 * 1024
-"""A record that claims to be longer is damaged."""
+"""A record that states a larger size is damaged."""
 
 
 @dataclass(slots=True)
 class LogWalk:
-    """Where a walk stands, and up to where it goes: `end` is where a record ends."""
+    """The position of a walk, and its end: `end` is where a record ends."""
 
     disk: Disk
     folder: Path
@@ -32,9 +32,9 @@ class LogWalk:
     end: int
 
     def records(self, budget: int) -> Iterator[Scanner]:
-        """Scanners at the records from here on, until some `budget` of bytes is read. Raises OSError.
+        """Scanners at the records from here on, until about `budget` bytes are read. Raises OSError.
 
-        What is damaged is passed over. When it ends, `at` is behind the last record.
+        Damaged parts are skipped. At the end, `at` is after the last record.
         """
         size = CHUNK
         while self.at < self.end and budget > 0:
@@ -57,7 +57,7 @@ class LogWalk:
                     self._pass_over(budget)
 
     def record(self, offset: int, size: int) -> Scanner | None:
-        """A scanner at the record at an offset, if there is a whole one of this size. Raises OSError."""
+        """A scanner at the record at an offset, if a complete one of this size is there. Raises OSError."""
         if not 0 < size <= RECORD_MAX or offset < 0 or offset + size > self.end:
             return None
         try:
@@ -76,7 +76,7 @@ class LogWalk:
         return self.disk.read_at(self.folder / segment_name(offset - at), at, size)
 
     def _pass_over(self, budget: int) -> None:
-        """Go on where something says that it is a record there, or with the next file."""
+        """Continue at the next bytes that look like a record, or with the next file."""
         start, following = self.at + 1, min(self._next_file(self.at), self.end)
         while start < following and budget > 0:
             data = self._read(start, CHUNK + OFFSET_END)

@@ -1,12 +1,12 @@
-"""Files in memory that keep no descriptor: what Python's mmap can't do, asked of the C library.
+"""Memory-mapped files without open descriptors, which Python's mmap does not support: calls of the C library.
 
-Python's mmap keeps a duplicate of the descriptor for as long as the mapping lives. A store with ten thousand queues
-would need ten thousand of them, and a process mostly has 1,024. The system needs none: a mapping holds its file by
-itself. So room is taken by an anonymous mapping, which Python owns, and the file is mapped over it; when the last view
-is gone Python unmaps it as its own.
+Python's mmap keeps a duplicate of the descriptor as long as the mapping exists. A store with ten thousand queues would
+need ten thousand of them, and a process usually has 1,024. The system needs none: a mapping keeps its file open. So an
+anonymous mapping, which Python owns, reserves the addresses, and the file is mapped over it; Python unmaps it with the
+last view.
 
-Syncing is `msync`, which needs no descriptor either, writes what `fdatasync` would, and reports errors to the mapping
-that had them. `mmap.flush` is the same call with the interpreter locked for as long as the disk takes.
+Syncing uses `msync`, which needs no descriptor either, writes the same as `fdatasync`, and reports errors to the
+mapping that had them. `mmap.flush` is the same call, but keeps the interpreter locked while the disk works.
 """
 
 import ctypes
@@ -37,7 +37,7 @@ for _name in ("mlock", "munlock"):
 
 
 def map_file(path: Path, descriptor: int, size: int) -> mmap.mmap:
-    """A file in memory, for reading and writing. The descriptor may be closed after it. Raises OSError."""
+    """Map a file for reading and writing. The descriptor may be closed afterwards. Raises OSError."""
     mapping = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     address = _address(mapping)
     protection = mmap.PROT_READ | mmap.PROT_WRITE
@@ -47,29 +47,29 @@ def map_file(path: Path, descriptor: int, size: int) -> mmap.mmap:
 
 
 def sync(mapping: mmap.mmap, path: Path) -> None:
-    """What was written before the call is safe after it. Lets other threads run. Raises OSError."""
+    """Make everything durable that was written before the call. Releases the interpreter lock. Raises OSError."""
     if _libc.msync(_address(mapping), len(mapping), _MS_SYNC):
         raise _error(path)
 
 
 def supply(mapping: mmap.mmap, start: int, size: int) -> None:
-    """Have pages in memory, clean ones; nothing happens on systems before Linux 5.14. Lets other threads run."""
+    """Load pages into memory, clean; does nothing before Linux 5.14. Releases the interpreter lock."""
     begin = start - start % mmap.PAGESIZE
     _libc.madvise(_address(mapping) + begin, min(start + size, len(mapping)) - begin, _MADV_POPULATE_READ)
 
 
 def warm(mapping: mmap.mmap) -> None:
-    """Have all pages ready for writing, and keep them in memory as far as the system allows."""
+    """Prepare all pages for writing, and lock them in memory as far as the system allows."""
     address, size = _address(mapping), len(mapping)
     for at in range(0, size, _STEP):
         if _libc.madvise(address + at, min(_STEP, size - at), _MADV_POPULATE_WRITE):
             _touch(mapping, at)
             break
-    _libc.mlock(address, size)  # mostly there is a limit, and it is not worth a word
+    _libc.mlock(address, size)  # usually limited; a failure is ignored
 
 
 def _touch(mapping: mmap.mmap, start: int) -> None:
-    """For systems before Linux 5.14: a write fault for each page now, instead of in an append."""
+    """For systems before Linux 5.14: cause the write fault of each page now, not in an append."""
     with suppress(OSError):
         mapping.madvise(mmap.MADV_WILLNEED)
     for at in range(start, len(mapping), mmap.PAGESIZE):
@@ -77,12 +77,12 @@ def _touch(mapping: mmap.mmap, start: int) -> None:
 
 
 def cool(mapping: mmap.mmap) -> None:
-    """The system may have its memory back."""
+    """Allow the system to reclaim the memory."""
     _libc.munlock(_address(mapping), len(mapping))
 
 
 def read_nothing_ahead(mapping: mmap.mmap) -> None:
-    """A touch brings a page into memory, and not all that the system would read behind it."""
+    """Disable read-ahead: a touch loads one page only."""
     with suppress(OSError):
         mapping.madvise(mmap.MADV_RANDOM)
 

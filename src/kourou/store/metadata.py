@@ -1,9 +1,9 @@
-"""What a broker remembers beside messages, in `config/*.json`: topics, groups, offsets.
+"""The broker's tables in `config/*.json`: topics, groups, offsets.
 
-    config/topics.json          topics.json.bak          the content before this one
-    config/consumerOffset.json  consumerOffset.json.bak  topics.json.broken   one that could not be read, when it was
+    config/topics.json          topics.json.bak          the previous content
+    config/consumerOffset.json  consumerOffset.json.bak  topics.json.broken   a file that could not be read
 
-Files look as Java's broker writes them with fastjson, which reads ours in turn:
+The format is that of Java's broker, which writes with fastjson and reads our files:
 
     {
     →"dataVersion":{                    tabs; no blank after a colon
@@ -16,13 +16,13 @@ Files look as Java's broker writes them with fastjson, which reads ours in turn:
     →→→0:11,                            numbers as keys, not quoted
     →→→1:10
 
-Loading takes the file or, when that is missing, empty or torn (a crash of a Java broker leaves such files), its backup,
-and an error in the log says so. A file that is whole JSON and has something else in it than it should is an error, and
-so are two torn files: a broker that started with an older table, or without topics or offsets, would lose or repeat
-messages. Saving replaces the file so that a crash leaves the old content or the new, and a backup that was good stays
-until there is a better one. Nothing limits what is read: what was written can be read again.
+`load` reads the file or, if it is missing, empty or incomplete (a crash of a Java broker leaves such files), its
+backup, and logs an error. A file of valid JSON with unexpected contents is an error, and so are two incomplete files: a
+broker that started with an older table, or without topics or offsets, would lose or repeat messages. Saving replaces
+the file atomically, and a good backup is kept until there is a better one. Sizes are not limited: what was written can
+be read again.
 
-Members that are not known here, because a newer broker wrote them, are kept and written again.
+Unknown members, written by a newer broker, are kept and written again.
 
 Java: ConfigManager.
 """
@@ -33,7 +33,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
 from msgspec import inspect
@@ -65,14 +65,14 @@ OffsetTable = dict[str, dict[Int32, Int64]]
 
 
 class ConsumerOffsets(Body):
-    """How far groups are: what they have consumed, and what they have asked for."""
+    """The progress of groups: the offsets that they have consumed, and those that they have pulled."""
 
     offset_table: OffsetTable = always(dict)
     pull_offset_table: OffsetTable = always(dict)
     data_version: DataVersion = always(DataVersion())
 
 
-# ── Which files there are ───────────────────────────────────────────────────────────────────────────────────────────
+# ── The files ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
@@ -81,11 +81,11 @@ class Kind(Generic[T]):
 
     name: str
     content: str
-    """What is in it, in words."""
+    """Its contents, in words."""
     shape: type[T]
     pretty: bool = True
     keep_unknown: bool = True
-    """Whether members that are not known here are kept. It costs a second reading."""
+    """Whether unknown members are kept. It costs a second parse."""
 
 
 TOPICS = Kind("topics.json", "topics", TopicConfigSerializeWrapper)
@@ -99,35 +99,54 @@ TRANSACTION_METRICS = Kind(
 )
 FILTERS = Kind("consumerFilter.json", "filters of consumers", ConsumerFilterWrapper)
 
-# Nobody here knows these closely yet: plain values.
+# Plain values: their contents are not interpreted yet.
 ORDERS: Kind[dict[str, Any]] = Kind("consumerOrderInfo.json", "states of ordered consumption", dict)
 REQUEST_MODES = Kind("messageRequestMode.json", "request modes of groups", MessageRequestModeSerializeWrapper)
 
 
-class MetadataFile(Generic[T]):
-    """One file of metadata: `load` once, then `save` as often as there is something new.
+class Sealer(Protocol):
+    """Encrypts the content of a file."""
 
-    `encode` is for the thread that owns the value, `write` may run in another.
+    def seal(self, content: bytes) -> bytes: ...
+
+    def is_clear(self, data: bytes) -> bool:
+        """True if these bytes should be sealed and are not."""
+
+    def unseal(self, data: bytes) -> bytes:
+        """Raises BadStoreError."""
+
+
+class MetadataFile(Generic[T]):
+    """One metadata file: `load` once, then `save` after each change.
+
+    `encode` runs in the thread that owns the value, `write` may run in another.
     """
 
-    def __init__(self, disk: Disk, folder: Path, kind: Kind[T]) -> None:
+    def __init__(self, disk: Disk, folder: Path, kind: Kind[T], sealer: Sealer | None = None) -> None:
+        self._sealer = sealer
         self._disk = disk
         self._kind = kind
         self.path = folder / kind.name
         self.problem: str | None = None  # why the backup was loaded
         self._writer = _Writer(kind.pretty)
         self._unknown: Mapping[str, Any] = {}
-        self._written: bytes | None = None  # digest of what is in the file
+        self._written: bytes | None = None  # digest of the file's content
         self._good = False  # the file is worth a backup
-        self._broken: bytes | None = None  # what was in it when it could not be read
+        self._broken: bytes | None = None  # its unreadable content
 
     @property
     def backup(self) -> Path:
         return self.path.with_name(self.path.name + ".bak")
 
+    @property
+    def broken(self) -> Path:
+        return self.path.with_name(self.path.name + ".broken")
+
     def load(self) -> T | None:
-        """What was saved last; None if nothing ever was. Raises BadStoreError, OSError."""
-        content, kept = self._disk.read(self.path), self._disk.read(self.backup)
+        """The last saved value; None if there is none. Raises BadStoreError, OSError."""
+        if self._sealer is not None:
+            self._seal_clear_files(self._sealer)
+        content, kept = self._read(self.path), self._read(self.backup)
         if content is None and kept is None:
             return None
         try:
@@ -140,9 +159,20 @@ class MetadataFile(Generic[T]):
         self._written = _digest(content or b"")
         return value
 
+    def _seal_clear_files(self, sealer: Sealer) -> None:
+        """No copy of the content from before there was a key may stay readable."""
+        for path in (self.broken, self.backup, self.path):
+            data = self._disk.read(path)
+            if data is not None and sealer.is_clear(data):
+                self._disk.replace(path, sealer.seal(data))
+
+    def _read(self, path: Path) -> bytes | None:
+        data = self._disk.read(path)
+        return data if data is None or self._sealer is None else self._sealer.unseal(data)
+
     def problem_of_backup(self) -> str | None:
-        """Why the backup could not take the place of the file; None if it could, or there is none. Raises OSError."""
-        kept = self._disk.read(self.backup)
+        """Why the backup could not replace the file; None if it could, or there is none. Raises OSError."""
+        kept = self._read(self.backup)
         if kept is None:
             return None
         try:
@@ -169,7 +199,7 @@ class MetadataFile(Generic[T]):
         return value
 
     def _decode(self, content: bytes | None) -> T:
-        """Raises BodyError, with words that can follow the name of a file."""
+        """Raises BodyError with a text that can follow the name of the file."""
         if content is None:
             raise BodyError("is missing")
         if not content.strip():
@@ -182,7 +212,7 @@ class MetadataFile(Generic[T]):
         return value
 
     def save(self, value: T) -> bool:
-        """Write the value if it is another than the last one. True if so. Raises OSError."""
+        """Write the value if it changed. Returns whether it did. Raises OSError."""
         return self.write(self.encode(value))
 
     def encode(self, value: T) -> bytes:
@@ -195,23 +225,26 @@ class MetadataFile(Generic[T]):
                 return b"".join(end.value)
 
     def encode_slices(self, value: T) -> Generator[int, None, list[bytes]]:
-        """The same in parts, a slice of about a millisecond at a time; yields the bytes so far.
+        """The same in slices of about a millisecond; yields the bytes so far.
 
-        Tables may change between the slices. An entry is written as it is when its turn comes, or as it was at the
-        start; entries that come later are not in the content.
+        Tables may change between the slices. An entry is written as it is at its slice or as it was at the start; later
+        entries are not included.
         """
         return self._writer.slices(value, self._unknown)
 
     def write(self, content: bytes | list[bytes]) -> bool:
-        """Replace the content, safe on return. False if it is there already. Raises OSError."""
+        """Replace the content durably. Returns False if it is unchanged. Raises OSError."""
         digest = _digest(content)
         if digest == self._written:
             return False
         if self._broken is not None:
-            # Perhaps somebody made a slip in an editor, and wants to see it again.
-            self._disk.replace(self.path.with_name(self.path.name + ".broken"), self._broken)
+            # Possibly a mistake in an editor: keep it for the administrator.
+            broken = self._broken if self._sealer is None else self._sealer.seal(self._broken)
+            self._disk.replace(self.broken, broken)
             self._broken = None
         self._written = None
+        if self._sealer is not None:
+            content = self._sealer.seal(content if isinstance(content, bytes) else b"".join(content))
         self._disk.replace(self.path, content, backup=self._good)
         self._written = digest
         self._good = True
@@ -238,7 +271,7 @@ def _read(content: bytes, shape: type[T]) -> T:
 
 
 def _is_whole(content: bytes) -> bool:
-    """Is this JSON from the beginning to the end? A write that was cut off never is."""
+    """True if this is complete JSON. A truncated write never is."""
     try:
         fastjson.loads(content, trusted=True)
     except BodyError:
@@ -247,7 +280,7 @@ def _is_whole(content: bytes) -> bool:
 
 
 def _unknown_members(content: bytes, shape: type) -> Mapping[str, Any]:
-    """The members that a shape does not know, in objects like those they stand in."""
+    """The members that a type does not have, in objects nested like the originals."""
     if not issubclass(shape, Body):
         return {}
     return cast(Mapping[str, Any], _unknown(fastjson.loads(content, trusted=True), inspect.type_info(shape)))
@@ -287,11 +320,11 @@ _NOTHING: Mapping[str, Any] = {}
 ENTRIES_IN_SLICE = 256
 NUMBERS_IN_SLICE = 8192
 BYTES_IN_SLICE = 32 * 1024
-"""What is written before others have their turn: each takes about a millisecond."""
+"""How much is written in one slice: about a millisecond."""
 
 
 class _Items:
-    """The entries of a table at one moment. Two lists: a list of pairs takes ten times as long to make."""
+    """The entries of a table at one moment. Two lists: a list of pairs takes ten times as long to create."""
 
     def __init__(self, table: Mapping[Any, Any]) -> None:
         self.keys = list(table)
@@ -312,15 +345,15 @@ class _Content:
 
 
 def pretty(value: msgspec.Struct) -> str:
-    """A value as Apache's broker writes it to files, and shows it to operators."""
+    """A value in the format of Apache's broker for files and operators."""
     return _Writer(pretty=True).text(value)
 
 
 class _Writer:
     """Writes values as fastjson does: compact, or pretty with tabs.
 
-    Tables have thousands of entries, of which one changes at a time. Bodies are values, so the text of one that is the
-    same object as the last time is the same, too.
+    Tables have thousands of entries, of which one changes at a time. Bodies are immutable, so the cached text of an
+    unchanged object is still right.
     """
 
     def __init__(self, pretty: bool) -> None:
@@ -371,12 +404,12 @@ class _Writer:
     # ── In slices ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def slices(self, value: Any, unknown: Mapping[str, Any]) -> Generator[int, None, list[bytes]]:
-        """A whole file; yields its bytes so far. The tables right below the top are what may be large."""
+        """A whole file; yields the bytes so far. Only the tables directly below the top may be large."""
         content = _Content()
         if isinstance(value, ConsumerOffsets):
             yield from self._offsets(value, content)
         elif isinstance(value, msgspec.Struct):
-            # As they are now: the members of a table are values, which do not change.
+            # A snapshot: the members of a table are immutable values.
             members = [(name, key, _copied(getattr(value, attribute))) for name, attribute, key in _plan(type(value))]
             more = unknown.keys() - _members(type(value)).keys()
             members += ((name, f"{_scalar(name)}:", unknown[name]) for name in more)
@@ -397,23 +430,27 @@ class _Writer:
         return content.parts
 
     def _table(self, items: _Items, unknown: Mapping[str, Any], content: _Content) -> Generator[int, None, None]:
-        """A table below the top: as `_mapping`, a few entries at a time."""
+        """A table below the top: like `_mapping`, a few entries at a time."""
         texts = self._texts if items.values and isinstance(items.values[0], Body) else {}
         count = len(items.keys)
-        line = self._lines[2]
-        for at in range(0, count, ENTRIES_IN_SLICE):
-            members: list[str] = []
-            end = at + ENTRIES_IN_SLICE
-            for key, member in zip(items.keys[at:end], items.values[at:end], strict=True):
-                body, text = texts.get(key, _NO_ENTRY)
-                if body is not member:
-                    text = f"{_key(key)}:{self.text(member, unknown.get(key, _NOTHING), 2)}"
-                    texts[key] = member, text
-                members.append(text)
-            content += f"{',' if at else '{'}{line}{f',{line}'.join(members)}".encode()
-            yield content.size
+        begin, line = "{", self._lines[2]
+        members: list[str] = []
+        size = 0
+        for number, (key, member) in enumerate(zip(items.keys, items.values, strict=True), 1):
+            body, text = texts.get(key, _NO_ENTRY)
+            if body is not member:
+                text = f"{_key(key)}:{self.text(member, unknown.get(key, _NOTHING), 2)}"
+                texts[key] = member, text
+            members.append(text)
+            size += len(text)
+            if len(members) == ENTRIES_IN_SLICE or size >= BYTES_IN_SLICE or number == count:
+                content += f"{begin}{line}{f',{line}'.join(members)}".encode()
+                begin = ","
+                members.clear()
+                size = 0
+                yield content.size
         content += f"{self._lines[1]}}}".encode() if count else b"{}"
-        if len(texts) > count + ENTRIES_IN_SLICE:  # entries are gone
+        if len(texts) > count + ENTRIES_IN_SLICE:  # entries were removed
             there = set(items.keys)
             yield content.size
             for number, key in enumerate(list(texts)):
@@ -423,7 +460,7 @@ class _Writer:
                     yield content.size
 
     def _offsets(self, value: ConsumerOffsets, content: _Content) -> Generator[int, None, None]:
-        """The one file that is large and written every few seconds; also with what Java derives from its table."""
+        """The only large file that is written every few seconds, including what Java derives from its table."""
         line = self._lines[1]
         content += f'{{{line}"dataVersion":{self.text(value.data_version, _NOTHING, 1)}'.encode()
         content += f',{line}"groupTopicMap":'.encode()
@@ -446,7 +483,7 @@ class _Writer:
         written = content.size
         has_groups = bool(groups)
         for group in list(groups):
-            topics = groups.pop(group)  # a large table is freed bit by bit, too
+            topics = groups.pop(group)  # a large table is also freed in small steps
             content += f"{begin}{self._lines[2]}{_scalar(group)}:[".encode()
             begin = ","
             for at in range(0, len(topics), ENTRIES_IN_SLICE):
@@ -463,7 +500,7 @@ class _Writer:
         begin, written = "{", content.size
         for name in list(table):
             queues = table.get(name)
-            if queues is None:  # gone since the start
+            if queues is None:  # removed since the start
                 continue
             content += f"{begin}{outer}{_scalar(name)}:{{".encode()
             begin = ","
@@ -483,7 +520,7 @@ def _copied(value: Any) -> Any:
 
 
 def numbers(queues: Mapping[int, int]) -> Iterable[bytes]:
-    """`0:11,1:10`, in several parts if there are many. In JSON of integers alone, quotes and braces are just that."""
+    """`0:11,1:10`, in several parts if there are many. Works because the JSON has only integers."""
     parts: Iterable[Mapping[int, int]] = (queues,) if queues else ()
     if len(queues) > NUMBERS_IN_SLICE:
         ids, offsets = list(queues), list(queues.values())
@@ -493,7 +530,7 @@ def numbers(queues: Mapping[int, int]) -> Iterable[bytes]:
         )
     for part in parts:
         text = msgspec.json.encode(part).translate(None, b'"{}')
-        assert not text.translate(None, b"0123456789-:,"), "an offset table holds integers alone"
+        assert not text.translate(None, b"0123456789-:,"), "an offset table has only integers"
         yield text
 
 

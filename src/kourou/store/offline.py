@@ -1,8 +1,8 @@
-"""The files of a store as they lie there, read without opening the store: for `kourou store`.
+"""Reads the files of a store that is not open: for `kourou store`.
 
-Nothing here changes a byte, makes a file or recovers anything, so that it can be used on a store that another broker
-wrote, on a copy, on a read-only disk and, with care, on one that is in use. What is found is what is there: names,
-sizes and entries may be wrong in every way, and none of it raises.
+This module never changes or creates a file and never recovers anything. So it can read a store of another broker, a
+copy, a read-only disk and, with care, a store in use. Names, sizes and entries may be wrong in any way; none of that
+raises.
 
     StoreFiles      the root: the log, queues, index, small files
     LogFiles        the segments, and records in them
@@ -22,14 +22,13 @@ from kourou.protocol.hashes import index_hash
 from kourou.protocol.record import Found, Scanner
 from kourou.store import entry_layout
 from kourou.store.checkpoint import Checkpoint
-from kourou.store.disk import Lock, RealDisk
+from kourou.store.disk import Disk, Lock, RealDisk
 from kourou.store.index_file import HEADER_SIZE, SLOT_SIZE
 from kourou.store.paths import Paths
 from kourou.store.queue_entries import BLANK_SIZE, ENTRY_SIZE
 from kourou.store.records import find_record, goes_on_at, scan
 from kourou.store.segments import NAME_DIGITS, segment_name
 
-DEFAULT_SLOTS: Final = 5_000_000
 ENTRIES_PER_SLOT: Final = 4
 BLOCK_ENTRIES: Final = 204  # of a queue: nearly a page
 SCANNED_ENTRIES: Final = 3276  # nearly 64 KiB
@@ -42,16 +41,16 @@ def is_segment_name(name: str) -> bool:
 
 
 class Segment(msgspec.Struct, frozen=True, gc=False):
-    """A file named by the offset of its first byte."""
+    """A file whose name is the offset of its first byte."""
 
     start: int
     size: int
 
 
 class Folder:
-    """A folder of segments. `strays` are the names of files that are none."""
+    """A folder of segments. `strays` are the names of other files."""
 
-    def __init__(self, disk: RealDisk, folder: Path) -> None:
+    def __init__(self, disk: Disk, folder: Path) -> None:
         self._disk = disk
         self.folder = folder
         sizes = disk.files(folder)
@@ -72,15 +71,15 @@ class Folder:
         return self.segments[-1].start + self.segments[-1].size if self.segments else 0
 
     def view(self, start: int) -> memoryview:
-        """The bytes of a file; none if it can't be read. One stays mapped at a time."""
+        """The bytes of a file; empty if it can't be read. Only one file is mapped at a time."""
         if self._mapped[0] != start:
             self._mapped = (start, read_only(self._disk, self.path(start)))
         return self._mapped[1]
 
     def problems(self) -> Iterator[tuple[Path, str]]:
-        """What is wrong with names and sizes."""
+        """Wrong names and sizes."""
         for name in self.strays:
-            yield self.folder / name, "its name is no offset of 20 digits: no broker will open this folder"
+            yield self.folder / name, "its name is not an offset of 20 digits: no broker will open this folder"
         expected = self.start
         for segment in self.segments:
             if segment.start != expected:
@@ -90,13 +89,13 @@ class Folder:
             expected = segment.start + self.file_size
 
 
-def read_only(disk: RealDisk, path: Path) -> memoryview:
-    """All bytes of a file, not copied; none if it is missing, empty or can't be read."""
+def read_only(disk: Disk, path: Path) -> memoryview:
+    """All bytes of a file, not copied; empty if it is missing, empty or unreadable."""
     try:
         file = disk.open(path, writable=False)
     except OSError:
         return _NOTHING
-    file.close()  # the mapping stays as long as somebody has a slice of it
+    file.close()  # the mapping stays as long as a slice of it exists
     return file.buffer
 
 
@@ -104,7 +103,7 @@ class LogFiles(Folder):
     """The segments of the log."""
 
     def scanner(self, offset: int, *, crc: bool = True) -> Scanner | None:
-        """At an offset of the log; None if there is no segment with it."""
+        """A scanner at an offset of the log; None if no segment contains it."""
         if not self.file_size:
             return None
         base = offset - offset % self.file_size
@@ -112,13 +111,13 @@ class LogFiles(Folder):
         return scan(view, base, offset - base, crc=crc) if offset - base < len(view) else None
 
     def next_record(self, offset: int) -> int | None:
-        """The first place from this one on, in the same segment, where something says that it is a record there."""
+        """The next position in the same segment with bytes that look like a record."""
         base = offset - offset % self.file_size
         found = find_record(self.view(base), offset - base, base)
         return None if found is None else base + found
 
     def records(self, offset: int) -> Iterator[Scanner]:
-        """Scanners that stand at each record from this place on. What is damaged is passed over."""
+        """Scanners at each record from this position on. Damaged parts are skipped."""
         while (scanner := self.scanner(offset)) is not None:
             found = scanner.step()
             while found == Found.RECORD:
@@ -132,9 +131,9 @@ class LogFiles(Folder):
 
 
 class QueueFiles(Folder):
-    """The entries of one queue, read a block at a time: a store may have too many queues to map a file of each."""
+    """The entries of one queue, read in blocks: a store may have too many queues to map a file of each."""
 
-    def __init__(self, disk: RealDisk, folder: Path, topic: str, queue_id: int) -> None:
+    def __init__(self, disk: Disk, folder: Path, topic: str, queue_id: int) -> None:
         super().__init__(disk, folder)
         self.topic = topic
         self.queue_id = queue_id
@@ -144,12 +143,12 @@ class QueueFiles(Folder):
 
     @property
     def first(self) -> int:
-        """The number of the first entry that there is room for."""
+        """The number of the first entry in the files."""
         return self.start // ENTRY_SIZE
 
     @cached_property
     def length(self) -> int:
-        """The number of the first empty entry in the last file that has any. Looked up once."""
+        """The number of the first empty entry in the last file that has entries. Computed once."""
         for segment in reversed(self.segments):
             first = segment.start // ENTRY_SIZE
             found = self._first_that(self._is_empty, first, first + segment.size // ENTRY_SIZE)
@@ -180,7 +179,7 @@ class QueueFiles(Folder):
         return low
 
     def entry(self, number: int) -> tuple[int, int, int] | None:
-        """Physical offset, size and code of the tags; None where there are no bytes."""
+        """Log offset, size and tags code; None outside the files."""
         at = (number - self._block_first) * ENTRY_SIZE
         if not 0 <= at < len(self._block):
             self._block, self._block_first = self.block(number)
@@ -188,7 +187,7 @@ class QueueFiles(Folder):
         return entry_layout.entry(self._block, at) if at + ENTRY_SIZE <= len(self._block) else None
 
     def entries(self, number: int) -> Iterator[tuple[int, int, int]]:
-        """From an entry on, up to the first one that is empty."""
+        """The entries from this one on, up to the first empty one."""
         while True:
             block, first = self.block(number, SCANNED_ENTRIES)
             count = first + len(block) // ENTRY_SIZE - number
@@ -202,7 +201,7 @@ class QueueFiles(Folder):
             number += count
 
     def block(self, number: int, count: int = BLOCK_ENTRIES) -> tuple[bytes, int]:
-        """The bytes of some entries, this one among them, and the number of the first. None if they can't be read."""
+        """The bytes of a block of entries with this one, and the number of the first. None if it can't be read."""
         if self.file_entries == 0 or not self.first <= number < self.end // ENTRY_SIZE:
             return b"", number
         file_first = number - number % self.file_entries
@@ -216,7 +215,7 @@ class QueueFiles(Folder):
 
 
 class IndexView:
-    """One file of the index. `problem` says why it is none."""
+    """One file of the index. `problem` says why it is invalid."""
 
     def __init__(self, disk: RealDisk, path: Path, slot_count: int | None = None) -> None:
         self.path = path
@@ -238,14 +237,14 @@ class IndexView:
             self.count = 1
 
     def entry(self, number: int) -> tuple[int, int, int, int]:
-        """Hash, physical offset, seconds since `begin_ms`, number of the entry before."""
+        """Hash, log offset, seconds since `begin_ms`, number of the previous entry."""
         return entry_layout.index_entry(self.view, self.entries_at + number * ENTRY_SIZE)
 
     def slot(self, number: int) -> int:
         return entry_layout.slot(self.view, HEADER_SIZE + number * SLOT_SIZE)[0]
 
     def find(self, topic: str, key: str) -> Iterator[int]:
-        """The physical offsets of records that may have a key, newest first."""
+        """The log offsets of records that may have a key, newest first."""
         hash_ = index_hash(f"{topic}#{key}")
         number, above = self.slot(hash_ % self.slot_count) if self.count > 1 else 0, self.count
         while 0 < number < above:
@@ -272,17 +271,17 @@ class StoreFiles:
 
     @property
     def is_store(self) -> bool:
-        """Is there anything of a store at all?"""
+        """True if there is any part of a store."""
         folders = (self.paths.commit_log, self.paths.queues, self.paths.index)
         return any(folder.is_dir() for folder in folders) or self.paths.checkpoint.is_file()
 
     def lock(self) -> Lock | None:
-        """Keep brokers out as long as somebody reads. Raises StoreInUseError if one has the store open."""
+        """Exclude brokers while reading. Raises StoreInUseError if a broker has the store open."""
         return self.disk.lock_for_reading(self.paths.lock)
 
     @property
     def is_clean(self) -> bool:
-        """Did the last run end as it should?"""
+        """True if the last run stopped cleanly."""
         return not self.paths.abort.exists()
 
     def checkpoint(self) -> Checkpoint | None:

@@ -1,15 +1,17 @@
-"""Where the files of a store are, and which sizes those have that are there: they win over the settings."""
+"""The paths of a store's files, and the sizes of existing files, which override the settings."""
 
 from dataclasses import replace
 from pathlib import Path
 
 from kourou.store.disk import Disk
+from kourou.store.dledger import refuse_dledger
+from kourou.store.errors import BadStoreError
 from kourou.store.index_file import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE
 from kourou.store.settings import StoreSettings
 
 
 class Paths:
-    """Where the parts of a store are, under its root."""
+    """The paths of the parts of a store."""
 
     def __init__(self, root: Path, commit_log: Path | None = None) -> None:
         self.root = root
@@ -23,10 +25,22 @@ class Paths:
         self.lock = root / "lock"
         self.clean_stop = root / "kourou-clean.json"
         self.aside = root / "kourou-aside"
+        self.converting = root / "kourou-converting.json"
 
 
 def with_present_sizes(settings: StoreSettings, disk: Disk, paths: Paths) -> StoreSettings:
-    """Sizes of files that are there win."""
+    """Settings with the sizes of existing files. Raises BadStoreError unless this is a complete, plain store."""
+    refuse_dledger(paths.root, disk)
+    if disk.read(paths.converting) is not None:
+        raise BadStoreError(
+            f"{paths.root} is incomplete: {paths.converting.name} says that kourou store convert has not finished it. "
+            "Run that command again, with the same arguments: it continues; or remove the directory"
+        )
+    return present_sizes(settings, disk, paths)
+
+
+def present_sizes(settings: StoreSettings, disk: Disk, paths: Paths) -> StoreSettings:
+    """Settings with the sizes of existing files."""
     sizes = [size for size in disk.files(paths.commit_log).values() if size]
     if sizes:
         settings = replace(settings, commit_log_file_size=max(sizes))
@@ -40,9 +54,9 @@ def with_present_sizes(settings: StoreSettings, disk: Disk, paths: Paths) -> Sto
 
 
 def _with_present_index(settings: StoreSettings, disk: Disk, paths: Paths) -> StoreSettings:
-    """New index files like those that are there: Java's broker reads all alike, and misreads one of another size.
+    """New index files get the size of existing ones: Java's broker misreads files of different sizes.
 
-    A size does not tell slots from entries; four entries to a slot is what Apache and we have by default.
+    The size does not tell slots from entries; four entries per slot is the default of Apache and Kourou.
     """
     given = HEADER_SIZE + settings.index_slots * SLOT_SIZE + settings.index_entries * ENTRY_SIZE
     sizes = {size for name, size in disk.files(paths.index).items() if size and name.isdigit()}

@@ -1,5 +1,5 @@
 # cython: annotation_typing=False
-"""Reading the entries of a consume queue from its files, without mapping them. consume_queue.py says what they mean."""
+"""Reads the entries of a consume queue from its files, without mapping them. consume_queue.py explains them."""
 
 from collections.abc import Callable
 from typing import Final
@@ -10,18 +10,18 @@ from kourou.store.segments import Segments
 
 ENTRY_SIZE: Final = entry_layout.ENTRY_SIZE
 BLANK_SIZE: Final = 0x7FFFFFFF
-"""The size in an entry that stands for no message."""
+"""The size in an entry that represents no message."""
 
 BLOCK: Final = 3276
-"""Entries that are read at once: nearly 64 KiB, and all that most queues have."""
+"""Entries that are read at a time: nearly 64 KiB, which is all of most queues."""
 
-# The same once more under names that queue_entries.pxd makes C constants.
+# The same values under names that queue_entries.pxd declares as C constants.
 _ENTRY = ENTRY_SIZE
 _BLANK = BLANK_SIZE
 
 
 class Entries:
-    """Reads single entries of a queue without mapping its files, a block at a time."""
+    """Reads single entries of a queue in blocks, without mapping its files."""
 
     __slots__ = ("_data", "_disk", "_from", "_segments", "_to")
 
@@ -33,7 +33,7 @@ class Entries:
         self._to = 0
 
     def read(self, number: int) -> tuple[int, int, int]:
-        at = self._place(number)  # and reads the block, if need be
+        at = self._place(number)  # reads the block if necessary
         return entry_layout.entry(self._data, at)
 
     def raw(self, number: int) -> bytes:
@@ -41,12 +41,12 @@ class Entries:
         return self._data[at : at + ENTRY_SIZE]
 
     def block(self, number: int) -> bytes:
-        """An entry and those behind it, as far as they were read at once."""
+        """An entry and those after it, up to the end of the block."""
         at = self._place(number)
         return self._data[at:]
 
     def _place(self, number: int) -> int:
-        """Where in the block that is read an entry stands."""
+        """The position of an entry in the block."""
         if not self._from <= number < self._to:
             file_size = self._segments.file_size
             position = number * ENTRY_SIZE
@@ -62,19 +62,19 @@ class Entries:
         return self.read(number)[1]
 
     def physical_end(self, number: int) -> int:
-        """Where the record of an entry ends. A blank has none, but those behind it come after its offset."""
+        """The end of an entry's record. A blank has none, but later records come after its offset."""
         physical_offset, size, _ = self.read(number)
         return physical_offset + size if size != BLANK_SIZE else physical_offset
 
     def is_before(self, number: int, log_start: int) -> bool:
-        """Is the record gone from the log? Nobody knows that of an entry that is empty, because it was lost."""
+        """True if the record has expired from the log. Unknown (False) for an empty entry, which was lost."""
         physical_offset, size, _ = self.read(number)
         return size > 0 and physical_offset < log_start
 
     def is_alive(self, number: int, log_start: int) -> bool:
-        """Is the record still in the log? Blanks before the first entry never were; later ones have an offset.
+        """True if the record is still in the log. Blanks before the first entry never were; later ones have an offset.
 
-        An empty entry was lost, and its record may be there.
+        An empty entry was lost, and its record may still be there.
         """
         physical_offset, size, _ = self.read(number)
         if size <= 0:
@@ -83,7 +83,7 @@ class Entries:
 
 
 def count_valid(data: bytes, count: int, physical_end: int, log_end: int) -> tuple[int, int]:
-    """How many entries hold, from the first one on, and where the record of the last of them ends."""
+    """How many entries are valid, from the first one on, and the end of the last one's record."""
     for number in range(count):
         physical_offset, size, _ = entry_layout.entry(data, number * _ENTRY)
         if physical_offset < physical_end or size <= 0:
@@ -96,7 +96,7 @@ def count_valid(data: bytes, count: int, physical_end: int, log_end: int) -> tup
 
 
 def first_where(low: int, high: int, holds: Callable[[int], bool]) -> int:
-    """The first number for which something holds that then holds for all that follow; `high` if there is none."""
+    """Binary search: the first number for which the condition is true; `high` if there is none."""
     while low < high:
         middle = (low + high) // 2
         if holds(middle):

@@ -1,10 +1,10 @@
-"""Damaged entries of consume queues are made again from the log, while everybody else is served.
+"""Rebuilds damaged entries of consume queues from the log, while other requests are served.
 
     a reader finds a wrong entry ─▶ Damage ─▶ SearchLog, slice by slice, in a worker ─▶ entries ─▶ the queue
-                                                └ between the nearest entries that are right
+                                                └ between the nearest correct entries
 
-An entry is wrong if it is empty, or if the record that it points to is not the one with its number. Readers wait at it,
-as at the end of the queue, and are woken when it is right. Entries whose records the log has lost become blanks.
+An entry is wrong if it is empty, or if it does not point to the record with its number. Readers wait before it, as at
+the end of the queue, and are woken when it is correct. Entries whose records are missing from the log become blanks.
 """
 
 import logging
@@ -26,14 +26,14 @@ from kourou.store.segments import segment_name
 log = logging.getLogger(__name__)
 
 SLICE_BYTES: Final = 16 * 1024 * 1024
-"""Of the log, for one job."""
+"""Bytes of the log for one job."""
 ENTRIES_MAX: Final = 1_000
-"""Entries that one job brings: the owner writes them in one go."""
+"""The most entries from one job, since the owner writes them at once."""
 STRETCH_MAX: Final = 1_000_000
-"""Entries that are repaired together. More damage than that is repaired when a reader comes to it."""
+"""The most entries that are repaired together. Further damage is repaired when a reader reaches it."""
 RETRY_MS: Final = 1_000
 REMEMBERED_MAX: Final = 1_000
-"""Stretches that were repaired, and are not repaired again for the same entries."""
+"""How many repaired ranges are remembered, which are not repaired again for the same entries."""
 
 Key = tuple[str, int]
 Patch = tuple[int, int, int, int]
@@ -47,13 +47,13 @@ class Damage:
     queue: ConsumeQueue
     folder: Path
     file_entries: int
-    first: int  # the first entry that there is room for
+    first: int  # the first entry that the queue has room for
     number: int
     high: int
     low: int = -1  # not known yet
-    ends: "array[int]" = field(default_factory=lambda: array("q"))  # where the records end that were found; 0: none
-    checked: int = 0  # how many of these were looked at, when all records were
-    before: int = 0  # where the record before those ends
+    ends: "array[int]" = field(default_factory=lambda: array("q"))  # the ends of the records found; 0: not found
+    checked: int = 0  # how many of these were examined after the search
+    before: int = 0  # the end of the record before those
     lost: int = 0
 
     @property
@@ -63,7 +63,7 @@ class Damage:
 
 @dataclass(slots=True)
 class SearchLog(Slice):
-    """One slice: records of the queue from where the walk stands on."""
+    """One slice: records of the queue from the position of the walk on."""
 
     disk: Disk
     damage: Damage
@@ -87,12 +87,12 @@ class SearchLog(Slice):
                 self.found.append((number, scanner.physical_offset, scanner.size, code))
                 damage.ends[number - damage.low] = scanner.physical_offset + scanner.size
                 if len(self.found) >= ENTRIES_MAX:
-                    return  # the walk stands at this record, which is found once more
+                    return  # the walk stays at this record and will find it again
         if self.walk.at >= self.walk.end:
             self.complete = self._add_blanks()
 
     def _find_limits(self) -> None:
-        """The nearest entries on both sides that are right, and so where their records are."""
+        """Find the nearest correct entries on both sides, which limit the search in the log."""
         damage, walk = self.damage, self.walk
         low, begin = damage.first, walk.at
         number, step = damage.number - 1, 1
@@ -138,7 +138,7 @@ class SearchLog(Slice):
         return physical, size
 
     def _add_blanks(self) -> bool:
-        """For entries whose records were not found, unless they are from before the log. Is that all of them?"""
+        """Add blanks for entries without records, unless these were before the log. Returns whether all are done."""
         damage = self.damage
         while damage.checked < len(damage.ends) and len(self.found) < ENTRIES_MAX:
             number, end = damage.low + damage.checked, damage.ends[damage.checked]
@@ -154,7 +154,7 @@ class SearchLog(Slice):
 
 
 class QueueRepairs:
-    """What is damaged, for the owner of a store. One stretch is repaired at a time."""
+    """The damaged entries, for the owner of a store. One range is repaired at a time."""
 
     def __init__(self, disk: Disk, queues: Queues, dispatcher: Dispatcher, log_folder: Path, file_size: int) -> None:
         self._disk = disk
@@ -175,7 +175,7 @@ class QueueRepairs:
         return not self._waiting
 
     def found(self, queue: ConsumeQueue, number: int) -> bool:
-        """An entry is wrong: will it be repaired? Not if the log is known to have nothing better."""
+        """An entry is wrong. Returns whether it will be repaired; not if a repair was already tried."""
         key = queue.topic, queue.queue_id
         if key in self._waiting:
             return True
@@ -183,12 +183,16 @@ class QueueRepairs:
         if low <= number < high:
             return False
         folder, file_entries = self._queues.place(*key)
-        log.warning("entry %d in queue %d of %s is damaged: it is made again from the log", number, key[1], key[0])
+        log.warning("entry %d in queue %d of %s is damaged; it is rebuilt from the log", number, key[1], key[0])
         self._waiting[key] = Damage(queue, folder, file_entries, queue.first, number, queue.end)
         return True
 
+    def due_ms(self) -> int | None:
+        """When `next_job` has a slice; None if no queue is damaged or a slice is running."""
+        return self._not_before_ms if self._waiting and self.job is None else None
+
     def next_job(self, log_start: int, dispatched: int, now_ms: int) -> SearchLog | None:
-        """The next slice, if there is anything to do and nobody is at it."""
+        """The next slice, if there is work and no slice is running."""
         if self.job is not None or not self._waiting or now_ms < self._not_before_ms:
             return None
         damage = next(iter(self._waiting.values()))
@@ -199,7 +203,7 @@ class QueueRepairs:
         return self.job
 
     def finished(self, job: SearchLog, now_ms: int) -> None:
-        """A slice is done. Raises OSError; it is tried again then."""
+        """A slice is done. Raises OSError; the slice is retried then."""
         self.job = None
         damage = job.damage
         if self._queues.get(*damage.key) is not damage.queue:  # it was removed
@@ -224,7 +228,7 @@ class QueueRepairs:
     def _settle(self, damage: Damage) -> None:
         key = damage.key
         log.warning(
-            "queue %d of %s is repaired: entries %d to %d were made again from the log, %d of them are blanks",
+            "queue %d of %s is repaired: entries %d to %d were rebuilt from the log, %d of them are blanks",
             key[1],
             key[0],
             damage.low,
@@ -243,6 +247,6 @@ class QueueRepairs:
         self._walk = None
 
     def take_repaired(self) -> list[Key]:
-        """Queues that were repaired since this was last asked: who waits for their messages may look again."""
+        """Queues that were repaired since the last call: pulls that wait for their messages can be served."""
         repaired, self._repaired = self._repaired, []
         return repaired

@@ -1,8 +1,8 @@
-"""All consume queues of a store, by topic and queue id. A queue is opened when somebody first needs it.
+"""All consume queues of a store, by topic and queue id. Queues are opened on demand.
 
-A process may have only some 65,000 mappings. Beyond `mapped_queues_max` mapped queues, those that nobody has used for
+A process may have only some 65,000 mappings. Beyond `mapped_queues_max` mapped queues, those that were not used for
 longest and that need no sync are unmapped. Beyond twice as many, queues that need a sync are unmapped as well, and
-mapped again for it. Should the system fail to write their pages in between, nobody would notice: a last resort.
+mapped again for it. This is a last resort: if the system fails to write the pages in between, the store gets no error.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,12 +10,16 @@ from contextlib import suppress
 from pathlib import Path
 
 from kourou.store.consume_queue import ConsumeQueue
+from kourou.store.consume_queue_ext import ConsumeQueueExt
 from kourou.store.disk import Disk, File
 from kourou.store.errors import DiskFailedError
 from kourou.store.extensions import Extensions
 from kourou.store.removed import RemovedTopics
 from kourou.store.segments import folder_name
 from kourou.store.settings import StoreSettings
+
+CLOSED_IN_SLICE = 500
+"""How many queues of removed topics are closed in one turn."""
 
 _LOOKED_AT = 16  # for each queue that is mapped beyond that
 
@@ -32,19 +36,20 @@ class Queues:
         self._open: dict[str, dict[int, ConsumeQueue]] = {}
         self._mapped_max = settings.mapped_queues_max
         self._mapped: dict[ConsumeQueue, None] = {}  # queues with files in memory, those mapped last at the end
-        self._put_aside: list[Path] = []  # folders of removed topics that are still to be removed
-        self._unsynced: list[File] = []  # what a call of `dirty_files` had found when it failed
-        self._expected: dict[str, dict[int, int]] = {}  # where queues end that were not opened yet, if that is known
+        self._put_aside: list[Path] = []  # folders of removed topics, to be removed
+        self._forgotten: list[ConsumeQueue | ConsumeQueueExt] = []  # of removed topics, to be closed
+        self._unsynced: list[File] = []  # the files that a failed call of `dirty_files` had found
+        self._expected: dict[str, dict[int, int]] = {}  # the ends of unopened queues, if they are known
         self.on_damage: Callable[[ConsumeQueue, int], bool] = lambda _queue, _number: False
-        self._created: list[Path] = []  # files that are not safe yet, see `lazy`
-        self.log_start = 0  # entries before it point to records that are gone
+        self._created: list[Path] = []  # files whose names are not durable, see `lazy`
+        self.log_start = 0  # entries before it point to removed records
         self.lazy = False
-        """May a crash take away queues that were made since the last sync? Yes, if the checkpoint speaks of none of
-        their records: they are made again from the log. A new queue takes four syncs, for which no sender waits then.
+        """Whether a crash may remove queues that were created since the last sync. The checkpoint covers none of their
+        records then, so they are rebuilt from the log. A new queue takes four syncs; no sender waits for them.
         """
 
     def load(self) -> None:
-        """Find out which queues there are, without opening them."""
+        """Find the existing queues, without opening them."""
         for topic in self._disk.folders(self._folder):
             ids = {int(name) for name in self._disk.folders(self._folder / topic) if name.isdigit()}
             if ids:
@@ -71,7 +76,7 @@ class Queues:
         return [*opened, *(set(self.names()) - set(opened))]
 
     def opened(self) -> Iterator[ConsumeQueue]:
-        """Queues that somebody needed since the start."""
+        """Queues that were opened since the start."""
         for queues in list(self._open.values()):
             yield from list(queues.values())
 
@@ -88,7 +93,7 @@ class Queues:
         return queue
 
     def ensure(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """A queue, made if need be. Raises BadStoreError, DiskFailedError."""
+        """A queue, which is created if necessary. Raises BadStoreError, DiskFailedError."""
         queues = self._open.get(topic)
         queue = queues.get(queue_id) if queues is not None else None
         return queue if queue is not None else self._open_queue(topic, queue_id)
@@ -109,14 +114,18 @@ class Queues:
         return queue
 
     def expect(self, ends: dict[str, dict[int, int]]) -> None:
-        """Where the queues ended when the store was closed: one that ends elsewhere is damaged."""
+        """The ends of the queues when the store was closed: a queue that ends elsewhere is damaged."""
         self._expected = ends
 
     def ends(self) -> dict[str, dict[int, int]]:
-        """Where the queues end, by topic and id, as far as that is known."""
+        """Where the queues end, by topic and id, as far as that is known and can be written as text.
+
+        A damaged record may have a topic that is not UTF-8.
+        """
         ends = {topic: dict(queues) for topic, queues in self._expected.items() if queues}
         for queue in self.opened():
-            ends.setdefault(queue.topic, {})[queue.queue_id] = queue.end
+            if _is_text(queue.topic):
+                ends.setdefault(queue.topic, {})[queue.queue_id] = queue.end
         return ends
 
     def recover(self, log_end: int) -> None:
@@ -139,13 +148,13 @@ class Queues:
 
     @property
     def crowded(self) -> bool:
-        """Are more queues mapped than should be? Then they were all written to: a sync lets them go."""
+        """Are more queues mapped than allowed? They all have unsynced entries then, and a sync allows to unmap them."""
         return len(self._mapped) > self._mapped_max
 
     def dirty_files(self) -> list[File]:
-        """Files with entries since the last call, which are to be synced. Raises OSError: the next call names them all.
+        """Files with new entries since the last call, to be synced. Raises OSError; then the next call returns all.
 
-        A queue that was unmapped is mapped again for it, and that may fail.
+        A queue that was unmapped is mapped again for this, which may fail.
         """
         files = self._unsynced
         for file in self.extensions.dirty_files():
@@ -160,22 +169,22 @@ class Queues:
         self._created.append(path)
 
     def take_created(self) -> list[Path]:
-        """Files whose names are to be made safe with the next sync."""
+        """Files whose names must be made durable with the next sync."""
         created, self._created = self._created, []
         return created
 
     def let_go(self) -> None:
-        """After a sync: unmap what is too many."""
+        """After a sync: unmap the queues above the limit."""
         self._unmap_idle(2 * len(self._mapped))
 
     def _was_mapped(self, queue: ConsumeQueue) -> None:
-        """It is about to be used: others go."""
-        self._mapped.pop(queue, None)  # it may have let go of its files by itself
+        """A queue is about to be used: unmap others if necessary."""
+        self._mapped.pop(queue, None)  # it may have unmapped its files itself
         self._unmap_idle(min(_LOOKED_AT, len(self._mapped)), 1)
         self._mapped[queue] = None
 
     def _unmap_idle(self, looks: int, more: int = 0) -> None:
-        """Those first that were mapped first; one that was used since gets a second chance. `more` will be mapped."""
+        """Unmap the oldest; a queue that was used since is skipped once. `more` queues will be mapped."""
         while looks > 0 and len(self._mapped) + more > self._mapped_max:
             looks -= 1
             queue = next(iter(self._mapped))
@@ -186,6 +195,20 @@ class Queues:
             if queue.is_mapped:
                 queue.touched = False
                 self._mapped[queue] = None
+
+    def put_back(self, created: list[Path], aside: list[Path]) -> None:
+        """The sync for `take_created` and `take_removed` failed: the next one gets their results again."""
+        self._created = created + self._created
+        self._put_aside = aside + self._put_aside
+
+    @property
+    def file_entries(self) -> int:
+        """How many entries a file has."""
+        return self._settings.queue_file_entries
+
+    def folders_of(self, topic: str, queue_id: int) -> tuple[Path, Path]:
+        """The folder of a queue, and the one of its extension. For any thread."""
+        return self._path(topic, queue_id), self.extensions.folder_of(topic) / str(queue_id)
 
     def place(self, topic: str, queue_id: int) -> tuple[Path, int]:
         """The folder of a queue, and how many entries a file of it has."""
@@ -200,7 +223,7 @@ class Queues:
         return self._folder / folder_name(topic)
 
     def by_bytes(self, topic: bytes, queue_id: int) -> ConsumeQueue:
-        """As `ensure`, for a topic as it stands in a record."""
+        """As `ensure`, for a topic as in a record."""
         return self.ensure(topic.decode("utf-8", "surrogateescape"), queue_id)
 
     def of_topic(self, topic: str) -> list[int]:
@@ -213,9 +236,9 @@ class Queues:
         return offset - offset % entries + entries
 
     def expire(self, topic: str, queue_id: int) -> int:
-        """The log begins at `log_start` by now, and a queue follows: how many of its files went. Raises OSError.
+        """The log now begins at `log_start`: remove older files of a queue. Returns how many. Raises OSError.
 
-        One that nobody has opened and that has a single file will find its start when it is opened.
+        An unopened queue with a single file finds its start when it is opened.
         """
         queue = self._open.get(topic, {}).get(queue_id)
         if queue is None:
@@ -228,16 +251,16 @@ class Queues:
         return count
 
     def truncate(self, log_end: int, *, closed: bool = False) -> None:
-        """The log ends here: what points behind it goes from all queues, durably. Raises OSError.
+        """The log ends here: remove later entries from all queues, durably. Raises OSError.
 
-        `closed`: those that nobody has opened, too, which have nothing new since the start.
+        `closed`: also from unopened queues, which have no new entries since the start.
         """
         for queue in self.all() if closed else self.opened():
             if queue.truncate(log_end):
                 self.extensions.truncate(queue)
 
     def remove(self, topic: str, queue_id: int) -> None:
-        """A queue goes with its files. Raises OSError."""
+        """Remove a queue with its files. Raises OSError."""
         self._forget(topic, queue_id)
         self.extensions.remove(topic, queue_id)
         self._expected.get(topic, {}).pop(queue_id, None)
@@ -251,43 +274,55 @@ class Queues:
             self._on_disk.pop(topic, None)
 
     def remove_topic(self, topic: str) -> int:
-        """All queues of a topic go: how many. Raises OSError: then they are still there.
+        """Remove all queues of a topic. Returns how many. Raises OSError; nothing is removed then.
 
-        Their folders are put aside at once, and removed by whoever asks for `take_removed`.
+        Their folders are put aside at once; a job removes them (`take_removed`). The files of many queues are closed in
+        slices (`close_forgotten`).
         """
         for folder in (self.extensions.folder_of(topic), self._topic_path(topic)):
             aside = self._disk.put_aside(folder)
             if aside is not None:
                 self._put_aside.append(aside)
-        queue_ids = self.of_topic(topic)
-        for queue_id in queue_ids:
-            self._forget(topic, queue_id)
-            self.extensions.forget(topic, queue_id)
-        self._open.pop(topic, None)
-        self._on_disk.pop(topic, None)
+        opened, on_disk = self._open.pop(topic, {}), self._on_disk.pop(topic, set())
+        self._forgotten += opened.values()
+        self._forgotten += self.extensions.take(topic, opened)
         self._expected.pop(topic, None)
-        return len(queue_ids)
+        self.close_forgotten()
+        return len(on_disk) + len(opened.keys() - on_disk)
+
+    @property
+    def has_forgotten(self) -> bool:
+        """Has `close_forgotten` work to do?"""
+        return bool(self._forgotten)
+
+    def close_forgotten(self) -> None:
+        """Close some queues of removed topics: closing all queues of a topic would take too long for one turn."""
+        for queue in self._forgotten[-CLOSED_IN_SLICE:]:
+            if isinstance(queue, ConsumeQueue):
+                self._mapped.pop(queue, None)
+            queue.close()
+        del self._forgotten[-CLOSED_IN_SLICE:]
 
     def take_removed(self) -> tuple[list[Path], list[Path]]:
-        """Folders that were put aside, to be removed; and folders to be synced before that is durable."""
+        """Folders that were put aside, to be removed; and folders to be synced to make that durable."""
         aside, self._put_aside = self._put_aside, []
         return aside, [self._folder, self.extensions.folder] if aside else []
 
     def sync_names(self) -> None:
-        """After a kill: removals of topics that only the system's memory knows of become durable. Raises OSError."""
+        """After a kill: make removals of topics durable that are only in the system's memory. Raises OSError."""
         for folder in (self._folder, self.extensions.folder):
             with suppress(FileNotFoundError):
                 self._disk.sync_folder(folder)
 
     def drop_removed(self, removed: RemovedTopics) -> None:
-        """After a crash: queues of removed topics go, whose removal the disk has forgotten. Raises as `ensure`."""
+        """After a crash: remove queues of removed topics that reappeared. Raises as `ensure`."""
         for topic in [topic for topic in self._on_disk if topic.encode("utf-8", "surrogateescape") in removed.until]:
             until = removed.until[topic.encode("utf-8", "surrogateescape")]
             if any(self._first_physical(topic, queue_id) < until for queue_id in self.of_topic(topic)):
                 self.remove_topic(topic)
 
     def _first_physical(self, topic: str, queue_id: int) -> int:
-        """Where the oldest record of a queue lies; 2**63 if it has none."""
+        """The log offset of the oldest record of a queue; 2**63 if it has none."""
         queue = self.ensure(topic, queue_id)
         return queue.entry(queue.start)[0] if queue.start < queue.end else 2**63
 
@@ -305,8 +340,17 @@ class Queues:
         self._expected = {}
 
     def close(self) -> None:
-        for queue in self.opened():
+        for queue in [*self.opened(), *self._forgotten]:
             queue.close()
         self._open.clear()
+        self._forgotten.clear()
         self._mapped.clear()
         self.extensions.close()
+
+
+def _is_text(topic: str) -> bool:
+    try:
+        topic.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,12 +1,12 @@
-"""Reading a store: a queue from an offset on, by key, by id, by time.
+"""Reads from a store: a queue from an offset on, by key, by id, by time.
 
-What a reader gets are slices of the mapped log, not copies. Only dispatched records are visible, and every offset that
-a client may come up with has its own answer, as Apache gives it.
+Results are slices of the mapped log, not copies. Only dispatched records are visible, and every possible offset in a
+request gets the same answer as from Apache.
 
-No reader gets a record that does not hold. Those that were just written are taken from memory as they are; all that may
-come from the disk is checked, which costs about as much as finding it. A record that is damaged, or whose file is gone,
-is passed over, and an error in the log says where it is. One that can't be read for another reason ends the read, and
-so does a missing entry of a queue: who passes over it would lose a message that is there.
+Readers never receive a record that fails validation. Recently written records are returned from memory unchecked;
+records that may come from the disk are validated, which costs about as much as finding them. A damaged record, or one
+whose file is gone, is skipped, and an error is logged. A record that can't be read for another reason ends the read,
+and so does a missing entry of a queue: skipping it would lose an existing message.
 
 Java: DefaultMessageStore.getMessage, queryMessage, getOffsetInQueueByTime; GetMessageStatus.
 """
@@ -25,6 +25,7 @@ from kourou.store.consume_queue import Boundary, ConsumeQueue
 from kourou.store.consume_queue_ext import ADDRESS_MAX, Unit
 from kourou.store.errors import StoreError
 from kourou.store.index import Index
+from kourou.store.queue_entries import BLANK_SIZE
 from kourou.store.queues import Queues
 from kourou.store.records import scan, scan_segment
 from kourou.store.settings import StoreSettings
@@ -32,28 +33,26 @@ from kourou.store.settings import StoreSettings
 log = logging.getLogger(__name__)
 
 ENTRY: Final = struct.Struct(">qiq")
-BLANK_SIZE: Final = 0x7FFFFFFF
-"""The record size of an entry that stands for nothing: older entries were lost, or their records damaged."""
 
 TRUSTED_BYTES: Final = 64 * 1024**2
-"""How much of what this process has written last is taken to be in memory still, as it was written."""
+"""How many of the last bytes written by this process are assumed to be in memory, unchanged."""
 
 KEY_HITS_MAX: Final = 64
 WALK_BYTES_MAX: Final = 64 * 1024
 COLD_RECORDS_MAX: Final = 64
-"""Records beyond `memory_window` that a filter refuses before a read gives up for now: each may cost a disk access."""
+"""Records beyond `memory_window` that a filter may reject before a read stops: each may cost a disk access."""
 
-"""Bounds of what is looked at to find out whether a record begins at an offset that a client names."""
+"""Limits of the search that decides whether a record begins at an offset given by a client."""
 
 LIGHT_TOPIC_PREFIX: Final = "%LMQ%"
 """Queues of such topics have entries for records of other topics."""
 
-_HEAD_SIZE: Final = 28  # of a record, up to its place in its queue
+_HEAD_SIZE: Final = 28  # of a record, up to its queue offset
 _ANY_COUNT: Final = 2**31 - 1
 
 
 class GetStatus(Enum):
-    """How a read of a queue ended; the names are Apache's, and stand in remarks."""
+    """The result of a read; the names are Apache's and appear in remarks."""
 
     FOUND = auto()
     NO_MATCHED_MESSAGE = auto()
@@ -68,29 +67,29 @@ class GetStatus(Enum):
 
 @dataclass(slots=True)
 class ReadLimits:
-    """How much one read returns. Records near the end of the log are in memory; older ones cost the disk."""
+    """How much one read returns. Records near the end of the log are in memory; older ones need the disk."""
 
     memory_window: int = 8 * 1024**3  # bytes before the log's end that count as in memory
     memory_count: int = 32
     memory_size: int = 256 * 1024
     disk_count: int = 8
     disk_size: int = 64 * 1024
-    scan_count: int = 800  # entries that a filtered read looks at, at the least, before it gives up for now
+    scan_count: int = 800  # entries that a filtered read checks at least before it stops
 
     def adopt(self, settings: StoreSettings) -> None:
-        """What of it is configured for the store; whoever knows the machine's memory sets the window."""
+        """Apply the store's settings; the window is set by the code that knows the machine's memory."""
         self.memory_count, self.memory_size = settings.memory_read_count, settings.memory_read_size
         self.disk_count, self.disk_size = settings.disk_read_count, settings.disk_read_size
         self.scan_count = -(-settings.filter_read_size // ENTRY.size)
 
     def in_bulk(self) -> "ReadLimits":
-        """The sizes alone."""
+        """The size limits only."""
         return replace(self, memory_count=_ANY_COUNT, disk_count=_ANY_COUNT)
 
 
 @dataclass(slots=True)
 class GetResult:
-    """Records from a queue, and where to go on."""
+    """Records of a queue, and the offset to continue from."""
 
     status: GetStatus
     next_offset: int
@@ -98,7 +97,7 @@ class GetResult:
     max_offset: int = 0
     records: list[memoryview] = field(default_factory=list)
     size: int = 0
-    behind: int = 0  # bytes between the last record looked at and the end of the log
+    behind: int = 0  # bytes between the last checked record and the end of the log
 
 
 @dataclass(slots=True)
@@ -111,7 +110,7 @@ class QueryResult:
 
 
 class Reader:
-    """Reads of one store. `visible_end` says up to which offset of the log readers may see."""
+    """Reads one store. `visible_end` returns the log offset up to which records are visible."""
 
     def __init__(
         self,
@@ -126,11 +125,11 @@ class Reader:
         self._index = index
         self._visible_end = visible_end
         self.limits = limits or ReadLimits()
-        self.written_from = 0  # from there on, this process has written the log
+        self.written_from = 0  # this process has written the log from here on
         self.on_damage: Callable[[ConsumeQueue, int], bool] = lambda _queue, _number: False
-        """Is told of a wrong entry of a queue, and says whether it will be repaired: then readers wait for that."""
+        """Called with a wrong entry of a queue; returns whether it will be repaired: then readers wait for that."""
         self._checker: Scanner | None = None
-        self._checked: memoryview | None = None  # the segment that it looks at
+        self._checked: memoryview | None = None  # its segment
 
     # ── A queue from an offset on ─────────────────────────────────────────────────────────────────────────────────
 
@@ -148,12 +147,12 @@ class Reader:
         max_size: int | None = None,
         is_bulk: bool = False,
     ) -> GetResult:
-        """Up to `max_count` records from `offset` on whose tags code is accepted, and whose record is.
+        """Up to `max_count` records from `offset` on whose tags code and contents are accepted.
 
-        In bulk, only the sizes limit how many they are, not the counts. `scan_max` limits how many entries are looked
-        at, accepted or not. If `accepts_record` reads records from disk, it reads no more than COLD_RECORDS_MAX.
+        In bulk, only the sizes limit the number of records, not the counts. `scan_max` limits the number of checked
+        entries, accepted or not. `accepts_record` reads at most COLD_RECORDS_MAX records from disk.
 
-        If the queue has an extension, `accepts_unit` is asked, too; where a unit is lost, nobody is, and it passes.
+        If the queue has an extension, `accepts_unit` decides too; a message whose unit is lost is accepted.
         """
         queue = self._queues.get(topic, queue_id)
         if queue is None:
@@ -177,7 +176,7 @@ class Reader:
         except OSError as error:
             log.error("queue %d of %s can't be read: %s", queue.queue_id, queue.topic, error)
             result.status = GetStatus.OFFSET_FOUND_NULL
-            if error.errno == errno.ENOENT:  # otherwise it may be read later, and nothing is passed over
+            if error.errno == errno.ENOENT:  # other errors may be temporary: nothing is skipped
                 result.next_offset = self._queues.next_file(result.next_offset)
             return None
 
@@ -187,7 +186,7 @@ class Reader:
         accepts: Callable[[int], bool] | None,
         accepts_unit: Callable[[Unit], bool] | None,
     ) -> Callable[[int], bool] | None:
-        """Does an entry pass, by what it has in place of the tags?"""
+        """Whether an entry passes, by its tags code or extension."""
         if accepts is None and accepts_unit is None:
             return None
 
@@ -265,33 +264,33 @@ class Reader:
 
     @staticmethod
     def _passed_over(result: GetResult, status: GetStatus) -> None:
-        """The last reason counts, unless something was found."""
+        """The last reason counts, unless a record was found."""
         if not result.records:
             result.status = status
 
     def _is_right(self, queue: ConsumeQueue, number: int, physical: int, size: int) -> bool:
-        """An entry leads to no record: is it right all the same, and the record gone, or damaged?"""
+        """For an entry without a valid record: true if the entry is right, and the record is gone or damaged."""
         try:
             if physical < self._log.start:
                 return physical >= 0 and (number == queue.start or queue.entry(number - 1)[0] <= physical)
             head = self._log.read(physical, _HEAD_SIZE)
             return int.from_bytes(head[:4]) == size and self._fits(queue, number, head)
         except (KeyError, OSError):
-            return self._log.segments.holds(physical)  # it can't be read, and nobody can tell
+            return self._log.segments.holds(physical)  # unreadable: assume that the entry is right
 
     @staticmethod
     def _fits(queue: ConsumeQueue, number: int, record: memoryview) -> bool:
-        """Does a record say that it has this place? A light queue has entries for records of other queues."""
+        """True if a record has this queue offset. A lite queue has entries for records of other queues."""
         return (
             int.from_bytes(record[20:28]) == number and int.from_bytes(record[12:16]) == queue.queue_id
         ) or queue.topic.startswith(LIGHT_TOPIC_PREFIX)
 
     def _read(self, physical: int, size: int, trusted: int) -> memoryview | None:
-        """A record; None if it is gone, or does not hold. Raises OSError if it can't be read now."""
+        """A record; None if it is gone or invalid. Raises OSError if it can't be read now."""
         try:
             record = self._log.read(physical, size)
             if int.from_bytes(record[:4]) != size or (physical < trusted and not self._holds(physical, size)):
-                log.error("the record of %d bytes at %d is damaged: `kourou store verify` says more", size, physical)
+                log.error("the record of %d bytes at %d is damaged: see `kourou store verify`", size, physical)
                 return None
             return record
         except (KeyError, FileNotFoundError) as error:
@@ -299,7 +298,7 @@ class Reader:
             return None
 
     def _trusted_from(self) -> int:
-        """From where on records are as they were written. After a failed sync, memory may have forgotten them."""
+        """The offset from which records need no validation. After a failed sync, memory may have lost them."""
         if self._log.failed is not None:
             return self._log.end
         return max(self.written_from, self._log.end - TRUSTED_BYTES)
@@ -328,10 +327,16 @@ class Reader:
 
     # ── Single records ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def record_at(self, physical_offset: int) -> memoryview | None:
-        """The record that begins at an offset of the log; None if none does, or it does not hold.
+    def record_of(self, physical_offset: int, size: int) -> memoryview | None:
+        """The record of an entry that the broker has made; None if it is gone or damaged. Raises OSError."""
+        if not self._log.start <= physical_offset < self._log.end:
+            return None
+        return self._read(physical_offset, size, self._trusted_from())
 
-        The body of a message may contain bytes that look like a record. They are none: see `_is_known`.
+    def record_at(self, physical_offset: int) -> memoryview | None:
+        """The record that begins at an offset of the log; None if none does, or if it is invalid.
+
+        The body of a message may contain bytes that look like a record, but are not: see `_is_known`.
         """
         scanner = self._known_record(physical_offset)
         return None if scanner is None else self._log.read(physical_offset, scanner.size)
@@ -348,11 +353,10 @@ class Reader:
         return scanner
 
     def _is_known(self, scanner: Scanner) -> bool:
-        """Does a record begin here, or do these bytes belong to another record, whose sender chose them?
+        """True if a record begins here; false if these bytes belong to another record, whose sender chose them.
 
-        Its queue knows, or the index. Both were built by walking the log, and neither costs more than a few reads. A
-        record that neither has (of a deleted topic, without a unique key) is found if it is near the start of its
-        segment.
+        Its queue knows, or the index. Both were built from the log, and neither costs more than a few reads. A record
+        that neither has (of a deleted topic, without a unique key) is found if it is near the start of its segment.
         """
         offset = scanner.physical_offset
         place = scanner.queue_offset
@@ -370,12 +374,12 @@ class Reader:
         if self._index is None or not scanner.unique_key_size:
             return False
         topic, key = scanner.topic.decode("utf-8", "replace"), scanner.unique_key.decode("utf-8", "replace")
-        # The index has seconds, and rounds them down.
+        # The index has seconds, rounded down.
         begin_ms, end_ms = scanner.stored_ms - 1000, scanner.stored_ms + 1000
         return scanner.physical_offset in self._index.query(topic, key, KEY_HITS_MAX, begin_ms, end_ms).offsets
 
     def _is_walked_over(self, offset: int) -> bool:
-        """Does the walk over the log from the start of its segment come by here?"""
+        """True if the scan of the log from the start of its segment finds a record here."""
         at = offset % self._log.segments.file_size
         if at > WALK_BYTES_MAX:
             return False
@@ -397,19 +401,20 @@ class Reader:
     # ── By key and by time ────────────────────────────────────────────────────────────────────────────────────────
 
     def query(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> QueryResult:
-        """The newest records of a topic with a key that were stored in a span of time, oldest first as Apache has them.
+        """The newest records of a topic with a key that were stored in a period, oldest first, like Apache.
 
-        The index knows hashes only: a record with another key of the same hash may be among them.
+        The index has hashes only: the result may include records with another key of the same hash. Those of other
+        topics are left out: a key can be made for each hash, and the client may have no right to read them.
         """
         if self._index is None:
             return QueryResult()
-        hits = self._index.query(topic, key, max_count, begin_ms, end_ms)
-        records = [record for offset in sorted(hits.offsets) if (record := self._indexed_record(offset)) is not None]
-        return QueryResult(records, hits.last_ms, hits.last_physical)
+        hits, raw_topic = self._index.query(topic, key, max_count, begin_ms, end_ms), topic.encode("utf-8", "replace")
+        found = (self._indexed_record(offset, raw_topic) for offset in sorted(hits.offsets))
+        return QueryResult([record for record in found if record is not None], hits.last_ms, hits.last_physical)
 
-    def _indexed_record(self, offset: int) -> memoryview | None:
+    def _indexed_record(self, offset: int, topic: bytes) -> memoryview | None:
         scanner = self._scanner(offset)
-        if scanner is None or scanner.step() != Found.RECORD:
+        if scanner is None or scanner.step() != Found.RECORD or scanner.topic != topic:
             return None
         return self._log.read(offset, scanner.size)
 
@@ -419,7 +424,7 @@ class Reader:
         return 0 if queue is None else queue.offset_by_time(time_ms, boundary, self.stored_ms_at)
 
     def stored_ms_at(self, physical_offset: int, size: int) -> int:
-        """When a record was stored; -1 if it is not there any more, or can't be read."""
+        """The store time of a record; -1 if it is gone or unreadable."""
         try:
             record = self._log.read(physical_offset, size)
         except (KeyError, OSError):
@@ -428,7 +433,7 @@ class Reader:
         return scanner.stored_ms if scanner.step() == Found.RECORD else -1
 
     def stored_ms_of(self, topic: str, queue_id: int, offset: int) -> int:
-        """When the message at a queue offset was stored; -1 if there is none."""
+        """The store time of the message at a queue offset; -1 if there is none."""
         queue = self._queues.get(topic, queue_id)
         if queue is None or not queue.start <= offset < queue.end:
             return -1
@@ -436,7 +441,7 @@ class Reader:
         return self.stored_ms_at(physical, size)
 
     def earliest_ms(self, topic: str, queue_id: int) -> int:
-        """When the oldest message of a queue was stored; -1 if there is none."""
+        """The store time of the oldest message of a queue; -1 if there is none."""
         queue = self._queues.get(topic, queue_id)
         return -1 if queue is None else self.stored_ms_of(topic, queue_id, queue.start)
 
@@ -447,7 +452,7 @@ class Reader:
 
 
 def _outside(queue: ConsumeQueue, offset: int) -> tuple[GetStatus, int] | None:
-    """What to say of an offset that no message has, and where to go on."""
+    """The status for an offset without a message, and the offset to continue from."""
     if queue.end == 0:
         return GetStatus.NO_MESSAGE_IN_QUEUE, 0
     if offset < queue.start:

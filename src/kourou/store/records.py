@@ -1,24 +1,25 @@
-"""Where the records of a log begin: one after the other, and the next segment goes on where a filler ends one.
+"""Where the records of a log begin: one after the other; after a filler the log continues in the next segment.
 
     segment    │ record │ record │ … │ filler ║ record │ record │ … │ zeros: the log ends here
-               └ `walk` and `goes_on_at` know this; everything else in the store asks them
+               └ `walk` and `goes_on_at` implement this for the whole store
 
-A scanner reads one stretch of a segment. `scan` makes all scanners over files of a log: a log whose records have
-something before them would be read by a change here.
+A scanner reads a part of one segment. `scan` creates all scanners over log files. In DLedger's layout each record has
+48 bytes before it: `Entries` moves a scanner over these (dledger.py draws them).
 
-Where something is damaged, `find_record` looks for the next bytes that are a record by their own account: the magic is
-there, and the physical offset is right.
+After damage, `find_record` searches the next bytes that look like a record: the magic is there, and the log offset is
+right.
 """
 
 from collections.abc import Iterator
 from typing import Final
 
-from kourou.protocol.record import Found, Scanner
+from kourou.protocol.record import RECORD_SIZE_MIN, Found, Scanner
+from kourou.store.dledger import BLANK, BLANK_MAGIC, ENTRY, ENTRY_HEAD, ENTRY_MAGIC
 from kourou.store.segments import Segments
 
 OFFSET_AT: Final = 28
 OFFSET_END: Final = 36
-"""Where in a record its physical offset is."""
+"""The position of the log offset in a record."""
 
 _MAGIC_AT: Final = 4
 _MAGIC_START: Final = b"\xda\xa3\x20"  # of both kinds of records
@@ -27,9 +28,9 @@ _WINDOW: Final = 1024 * 1024
 
 
 def scan(data: bytes | memoryview, base: int, start: int = 0, end: int | None = None, *, crc: bool = False) -> Scanner:
-    """A scanner over `data[start:end]`, where a record begins at `start`; the log's offset of `data[0]` is `base`.
+    """A scanner over `data[start:end]`, where a record begins at `start`; `base` is the log offset of `data[0]`.
 
-    `crc`: a record whose body does not fit its CRC is bad.
+    `crc`: a record whose body does not match its CRC is invalid.
     """
     return Scanner(data, start, end, crc=crc, base=base)
 
@@ -45,13 +46,13 @@ def scan_segment(segments: Segments, offset: int, end: int | None = None, *, crc
 
 
 def goes_on_at(scanner: Scanner, found: int, base: int, file_size: int) -> int | None:
-    """Where the log goes on after what ended the records of a segment; None: not at once, or not at all."""
+    """Where the log continues after the end of a segment's records; None: not directly, or not at all."""
     at_end = found == Found.END and scanner.at >= file_size
     return base + file_size if at_end or found == Found.FILLER else None
 
 
 def walk(segments: Segments, start: int, end: int) -> Iterator[Scanner]:
-    """A scanner at each record from `start`, where one begins, to `end`. After damage the next segment follows.
+    """A scanner at each record from `start`, where one begins, to `end`. After damage, the next segment follows.
 
     Raises OSError.
     """
@@ -63,7 +64,7 @@ def walk(segments: Segments, start: int, end: int) -> Iterator[Scanner]:
 
 
 def find_record(data: bytes | memoryview, start: int, base: int) -> int | None:
-    """Where in `data`, from `start` on, something is a record by its own account; `base` is the offset of `data[0]`."""
+    """The position in `data`, from `start` on, of bytes that look like a record; `base` is the offset of `data[0]`."""
     while start < len(data):
         window = bytes(data[start : start + _WINDOW + OFFSET_END])
         found = window.find(_MAGIC_START, _MAGIC_AT)
@@ -75,3 +76,53 @@ def find_record(data: bytes | memoryview, start: int, base: int) -> int | None:
             found = window.find(_MAGIC_START, found + 1)
         start += _WINDOW
     return None
+
+
+class Entries:
+    """Moves over the entries of one segment in DLedger's layout. After RECORD, `scanner` is at the entry's record.
+
+    Entries count up from the first one, terms never fall, and each entry states its position; `index` and `term` are
+    those of the entry before `start`, if they are known.
+    """
+
+    def __init__(
+        self, data: memoryview, base: int, start: int, index: int = -1, term: int = -1, *, crc: bool = True
+    ) -> None:
+        self._data = data
+        self._base = base
+        self.scanner = scan(data, base, start, crc=crc)
+        self.at = self.next_at = start
+        self.index = index
+        self.term = term
+        self.reason = ""
+
+    def step(self) -> int:
+        """Move to the next entry and return a `Found`. After any result but RECORD and FILLER it stays where it is."""
+        self.at = at = self.next_at
+        room = len(self._data) - at
+        if room < BLANK.size:
+            return self._stop(Found.CUT, f"{room} bytes are left") if room else self._stop(Found.END, "the range ends")
+        magic, size = BLANK.unpack_from(self._data, at)
+        if magic == size == 0:
+            return self._stop(Found.END, "never written")
+        if magic == BLANK_MAGIC and BLANK.size <= size <= room:
+            self.next_at = at + size
+            return self._stop(Found.FILLER, "the rest is unused") if size == room else self.step()
+        if magic != ENTRY_MAGIC or not ENTRY_HEAD + RECORD_SIZE_MIN <= size <= room:
+            return self._stop(Found.BAD, f"an entry of kind {magic} with {size} bytes, and {room} are left")
+        _, _, index, term, position, _, _, _, body_size = ENTRY.unpack_from(self._data, at)
+        if position != self._base + at or body_size != size - ENTRY_HEAD:
+            return self._stop(Found.BAD, f"the entry says that it is at {position} with a record of {body_size} bytes")
+        if index < 0 or (self.index >= 0 and index != self.index + 1) or term < max(self.term, 0):
+            return self._stop(
+                Found.BAD, f"entry {index} of term {term} can't follow entry {self.index} of term {self.term}"
+            )
+        self.scanner.move(at + ENTRY_HEAD, at + size)
+        if self.scanner.step() != Found.RECORD or self.scanner.next_at != at + size:
+            return self._stop(Found.BAD, f"entry {index} has no valid record: {self.scanner.reason or 'it is shorter'}")
+        self.index, self.term, self.next_at = index, term, at + size
+        return Found.RECORD
+
+    def _stop(self, found: Found, reason: str) -> int:
+        self.reason = reason
+        return found

@@ -1,22 +1,22 @@
-"""What is true after a stop or a crash.
+"""Recovery after a stop or a crash.
 
-The commit log decides. Recovery finds the last whole record, cuts what is behind it, and sees to it that queues and
-index have all records up to there and none beyond. Three ways to begin, from cheap to thorough:
+The commit log is authoritative. Recovery finds the last complete record, truncates the log after it, and makes sure
+that queues and index have exactly the records up to there. There are three ways, from cheap to thorough:
 
-- after a clean stop of ours, the log is known up to a record that is looked at again (CleanStop);
-- after a clean stop of another broker, dispatch goes on from the newest record that the queues have;
-- after a crash, the log is walked over with CRCs from the checkpoint's segment on, and what is not known to be in
-  queues and index is dispatched anew; they are cut back to there. Our own checkpoint says exactly where that is, and of
-  ten thousand queues most need not be touched; with another one it is the start of the segment, as it is when anything
-  turns out not to be as it should. Whatever else is missing means to begin with the first record.
+- after a clean stop of Kourou, the log is known up to a record that is checked again (CleanStop);
+- after a clean stop of another broker, dispatch continues after the newest record in the queues;
+- after a crash, the log is scanned with CRCs from the checkpoint's segment on, queues and index are truncated, and
+  records that may be missing in them are dispatched again. Kourou's checkpoint says exactly where that starts, so that
+  most of ten thousand queues need not be touched; with another checkpoint, or if anything is wrong, it is the start of
+  the segment. If anything else is missing, everything is dispatched from the first record on.
 
-A record that does not hold is the end of the log, unless records behind it were safe according to the checkpoint: then
-it is damage, and the log goes on behind it. A lost sector leaves zeros, which a CRC over the body alone does not
-always show: see crash_damage.py.
+An invalid record is the end of the log, unless the checkpoint says that later records were durable: then it is
+damage, and the log continues after it. A lost sector leaves zeros, which a CRC over the body does not always detect:
+see crash_damage.py.
 
-A crash amid recovery must find the same way again. So `abort` is there before anything is changed, and the checkpoint
-is lowered to where recovery begins before queues and index are cut. And when a process was killed, what it wrote is
-still only in memory: the log that was walked over is synced before anybody relies on it.
+A crash during recovery must lead to the same state. So `abort` exists before anything is changed, and the checkpoint
+is lowered to the start of recovery before queues and index are truncated. After a process was killed, its last writes
+may be in memory only: the scanned log is synced before it is used.
 
 Java: CommitLog.recoverNormally, recoverAbnormally; DefaultMessageStore.recover.
 """
@@ -46,32 +46,33 @@ ALWAYS: Final = 2**62  # a time that never comes
 
 
 class CleanStop(msgspec.Struct):
-    """What we write at a clean stop, so that the next start need not look for it."""
+    """Written at a clean stop, so that the next start need not search."""
 
-    checkpoint: str  # the checkpoint's first 48 bytes in hex: another broker that ran since has changed them
+    checkpoint: str  # the checkpoint's first 48 bytes in hex: they change if another broker runs
     log_end: int
     last_record: int  # where the last record begins; -1: there is none
-    queues: int  # how many queue folders there are
+    queues: int  # the number of queue folders
     index: list[str]  # names of the index files
     ends: dict[str, dict[int, int]] = {}  # of the queues, by topic and id
 
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What recovery found and did, for people and for tests."""
+    """What recovery found and did, for the log and for tests."""
 
     clean: bool = True
-    hinted: bool = False  # the last stop was ours, and nobody ran since
+    hinted: bool = False  # the last stop was Kourou's, and no other broker ran since
+    stopped_at: int | None = None  # where the log ended when Kourou last stopped cleanly; None: not known
     log_start: int = 0
     scanned_from: int = 0
     log_end: int = 0
     records: int = 0
     scanned_bytes: int = 0
-    cut_segments: int = 0  # behind the end
-    cut_tail: bool = False  # something stood behind the end in its segment, and was zeroed
+    cut_segments: int = 0  # segments after the end
+    cut_tail: bool = False  # bytes after the end in its segment were zeroed
     end_reason: str = ""
-    damage: list[str] = field(default_factory=list)  # stretches that do not hold, with records behind them
-    rebuilt: bool = False  # queues and index were made anew from the whole log
+    damage: list[str] = field(default_factory=list)  # invalid parts, with valid records after them
+    rebuilt: bool = False  # queues and index were rebuilt from the whole log
 
     def __str__(self) -> str:
         parts = ", ".join(f"{key}={value}" for key, value in asdict(self).items())
@@ -80,7 +81,7 @@ class RecoveryReport:
 
 @dataclass(slots=True)
 class Recovery:
-    """One recovery: `load`, then `run`, which leaves log, queues and index open, in agreement; the log is safe."""
+    """One recovery: `load`, then `run`, which leaves log, queues and index open and consistent; the log is durable."""
 
     disk: Disk
     log: CommitLog
@@ -95,9 +96,10 @@ class Recovery:
     report: RecoveryReport = field(default_factory=RecoveryReport)
 
     def load(self) -> None:
-        """Find out what is there. Changes nothing of worth. Raises BadStoreError, OSError."""
+        """Examine the files, without changing anything important. Raises BadStoreError, OSError."""
         segments = self.log.segments
         self.report.clean = self.clean
+        self.report.stopped_at = None if self.hint is None else self.hint.log_end
         segments.load()
         self.queues.load()
         self.report.log_start = self.queues.log_start = segments.start
@@ -116,7 +118,7 @@ class Recovery:
             self._go_on_after(self.hint)
             return self.report
         if self.index is not None and self._index_is_damaged(self.index):
-            log.warning("the index is damaged: it is made again from the log")
+            log.warning("the index is damaged: it is rebuilt from the log")
             self.index.remove_all()
         self.dispatcher.recovering = True
         self.dispatcher.whole_until_ms = self.checkpoint.physical_ms if not self.clean else ALWAYS
@@ -144,7 +146,7 @@ class Recovery:
         return self.report
 
     def _start_empty(self) -> None:
-        """Without a log there is nothing that queues and index could speak of."""
+        """Without a log, queues and index must be empty."""
         if self.queues.count():
             self.report.rebuilt = True
             self.queues.remove_all()
@@ -153,7 +155,7 @@ class Recovery:
         self.log.resume(0, 0)
 
     def _forget_everything(self) -> int:
-        """Log and queues disagree, and the log decides: make queues and index anew."""
+        """Log and queues disagree: rebuild queues and index from the log, which is authoritative."""
         log.warning(
             "%d records do not fit their queues, and before %d some are missing: all queues are rebuilt",
             self.dispatcher.disagreements,
@@ -167,10 +169,13 @@ class Recovery:
         self.queues.lazy = True
         self.dispatcher.reset()
         self.dispatcher.cover(0)
-        self.report = RecoveryReport(clean=self.report.clean, log_start=self.report.log_start, rebuilt=True)
+        report = self.report
+        self.report = RecoveryReport(
+            clean=report.clean, stopped_at=report.stopped_at, log_start=report.log_start, rebuilt=True
+        )
         return start
 
-    # ── After a clean stop of ours ────────────────────────────────────────────────────────────────────────────────
+    # ── After a clean stop of Kourou ──────────────────────────────────────────────────────────────────────────────
 
     def _hint_holds(self, hint: CleanStop) -> bool:
         if not self._hint_is_ours(hint) or hint.queues != self.queues.count():
@@ -181,7 +186,7 @@ class Recovery:
         return scanner is not None and hint.last_record + scanner.size == hint.log_end
 
     def _hint_is_ours(self, hint: CleanStop) -> bool:
-        """Nobody else ran since."""
+        """No other broker ran since."""
         return self.clean and hint.checkpoint == self.checkpoint.fingerprint
 
     def _last_record(self, hint: CleanStop) -> Scanner | None:
@@ -201,17 +206,17 @@ class Recovery:
         self.dispatcher.go_on_after(hint.last_record, scanner.stored_ms)
         self.log.resume(hint.log_end, scanner.stored_ms)
 
-    # ── Where to begin ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Where to start ────────────────────────────────────────────────────────────────────────────────────────────
 
     def _starting_point(self) -> int:
-        """Where to begin; queues and index have what was before, and after a crash nothing else."""
+        """Where to start; queues and index have all records before it and, after a crash, no others."""
         first = self.log.segments.start
         begin = covered = first
         if not self._something_is_missing():
             begin = self._newest_dispatched() if self.clean else self._checkpointed_segment()
             covered = max(begin, self.checkpoint.covered)
         self.report.rebuilt = begin == first
-        self.queues.lazy = covered == first  # a checkpoint that speaks of none
+        self.queues.lazy = covered == first  # the checkpoint covers no queue entries
         if self.clean:
             self._lower_checkpoint(begin, begin)
         else:
@@ -219,25 +224,25 @@ class Recovery:
         return begin
 
     def _cut_queues(self, begin: int, covered: int) -> None:
-        """Dispatch will go on with the segment at `begin`; queues keep what they have of records before `covered`.
+        """Dispatch will continue with the segment at `begin`; queues keep their entries of records before `covered`.
 
-        All of that was synced before the checkpoint was written, so that nobody need look at it again.
+        Those were synced before the checkpoint was written, so they need no check.
         """
         self._lower_checkpoint(begin, covered)
         self.queues.recover(covered)
         if covered > begin and not all(map(self._ends_well, self.queues.opened())):
-            log.warning("a queue ends with an entry of no record: all are cut back to %d", begin)
+            log.warning("a queue ends with an entry without a record: all queues are truncated to %d", begin)
             self._cut_queues(begin, begin)
             return
         if self.index is not None:
-            # An entry that a crash has torn may break a chain, and is not told from others: these are made anew.
+            # An entry that a crash has torn may break a chain, and can't be recognized: these files are rebuilt.
             self.index.recover(begin, self.log.segments.start)
         self.dispatcher.cover(covered if covered > begin else 0)
 
     def _ends_well(self, queue: ConsumeQueue) -> bool:
-        """Is the last entry of a queue that of its record? Then all before it were synced, too.
+        """True if the last entry of a queue refers to its record: then all entries before it were synced, too.
 
-        Behind them there may be entries that a crash has torn, and which look as if they were of records before.
+        After them there may be torn entries that look like those of earlier records.
         """
         if queue.start >= queue.end:
             return True
@@ -253,8 +258,8 @@ class Recovery:
         )
 
     def _cut_back(self, begin: int) -> None:
-        """Queues do not have all that they should, or the log is damaged: dispatch all of the segment anew."""
-        log.warning("queues or log do not hold all that was safe: dispatched anew from %d on", begin)
+        """Queues lack entries, or the log is damaged: dispatch the whole segment again."""
+        log.warning("queues or log lack records that were durable: dispatching again from %d on", begin)
         self._cut_queues(begin, begin)
         self.dispatcher.reset()
         self.report = RecoveryReport(
@@ -264,18 +269,18 @@ class Recovery:
     def _something_is_missing(self) -> bool:
         if not self.queues.count() or (self.index is not None and self.index.is_empty):
             return True
-        # Somebody has removed the folder of a queue since our clean stop. The hint is there until a start is complete.
+        # A queue folder was removed after our clean stop. The hint exists until a start is complete.
         hint = self.hint
         return hint is not None and (not self.clean or self._hint_is_ours(hint)) and hint.queues > self.queues.count()
 
     def _index_is_damaged(self, index: Index) -> bool:
-        """After a clean stop: has a file a wrong header, or is one missing?"""
+        """After a clean stop: true if a file has a wrong header or is missing."""
         hint = self.hint
         is_ours = hint is not None and self._hint_is_ours(hint)
         return index.damaged is not None or (hint is not None and is_ours and not {*hint.index} <= {*index.names})
 
     def _newest_dispatched(self) -> int:
-        """The segment with the newest record that the queues have."""
+        """The segment with the newest record in the queues."""
         segments = self.log.segments
         offset = min(max(queue.max_physical for queue in self.queues.all()), segments.end - 1)
         return max(offset - offset % segments.file_size, segments.start)
@@ -301,10 +306,10 @@ class Recovery:
             lowered.write(self.disk, self.checkpoint_path)
             self.checkpoint = lowered
 
-    # ── The walk ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Scanning ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _walk(self, start: int) -> int:
-        """Dispatch from `start` to the end of the log: where it is."""
+        """Dispatch from `start` to the end of the log; returns the end."""
         segments, dispatcher = self.log.segments, self.dispatcher
         at = start
         while segments.holds(at):
@@ -325,21 +330,21 @@ class Recovery:
                 self.report.end_reason = f"{segments.path(base)} at {scanner.at}: {reason}"
                 break
             self.report.damage.append(
-                f"{segments.path(base)}: {beyond - at} bytes at {scanner.at} do not hold ({reason}); "
-                f"the log goes on at offset {beyond}"
+                f"{segments.path(base)}: {beyond - at} bytes at {scanner.at} are invalid ({reason}); "
+                f"the log continues at offset {beyond}"
             )
             at = beyond
         self.report.records = dispatcher.records
         return at
 
     def _safe_record_beyond(self, offset: int) -> int | None:
-        """Is there a record behind this one that was safe before the crash? Then the log does not end here.
+        """A later record that was durable before the crash, if any: then the log does not end here.
 
-        Where only the time of the checkpoint is known: records of that very millisecond may have come after it.
+        If only the time of the checkpoint is known, records of that very millisecond may be newer than it.
         """
         segments, limit_ms, safe = self.log.segments, self.checkpoint.physical_ms, self.checkpoint.flushed_physical
         if self.dispatcher.stored_ms >= limit_ms and offset >= safe:
-            return None  # nothing that was safe is missing
+            return None  # no durable record is missing
         start = offset + 1
         while segments.holds(start):
             base = start - start % segments.file_size
@@ -355,7 +360,7 @@ class Recovery:
         return None
 
     def _cut_log(self, end: int) -> None:
-        """Nothing may be behind the end: segments go, and bytes that look like records are zeroed, durably."""
+        """Remove everything after the end, durably: segments are removed, and bytes in the last one are zeroed."""
         segments = self.log.segments
         before = len(segments)
         segments.remove_from(end if end % segments.file_size == 0 and end > segments.start else end + 1)
@@ -364,9 +369,9 @@ class Recovery:
             self.report.cut_tail = zero_tail(self.disk, segments.file(end), end % segments.file_size)
 
     def _sync_log(self, start: int, end: int) -> None:
-        """Who was killed may have left records that only the system's memory has.
+        """Sync the log: a killed process may have left records in memory only.
 
-        A sync may have failed before that, too, and the system takes for written what is not: so that is written anew.
+        A sync may have failed before, and the system may treat unwritten pages as clean: so they are written again.
         """
         segments = self.log.segments
         doubtful = self.dispatcher.doubtful_from
@@ -385,5 +390,5 @@ def read_clean_stop(disk: Disk, path: Path) -> CleanStop | None:
     try:
         return msgspec.json.decode(content, type=CleanStop)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        log.warning("%s is not readable and ignored", path)
+        log.warning("%s can't be read and is ignored", path)
         return None

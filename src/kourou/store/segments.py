@@ -3,9 +3,9 @@
     name   00000000000000000000   00000000000001048576   00000000000002097152
            └ bytes 0 … 1 MiB      └ bytes 1 … 2 MiB      └ … named by the offset of their first byte
 
-A segment is mapped when it is first touched, so that opening costs nothing per file, and only so many are at a time:
-then the one that was mapped first is let go, but never the last of the range, which is written to. A slice that
-somebody still holds keeps its mapping alive, even when the file is removed.
+A segment is mapped on first use, so that opening a store does not map every file, and the number of mapped files is
+limited: above it the one that was mapped first is unmapped, but never the last, which is written to. A slice keeps its
+mapping alive, even after the file is removed.
 
 Invariants: names are multiples of the file size and have no gaps; every file has the full size.
 """
@@ -19,7 +19,7 @@ from kourou.store.errors import BadStoreError
 
 NAME_DIGITS = 20
 MAPPED_MAX = 256
-"""How many files of a log are mapped at a time. A process may have some 65,000 mappings in all."""
+"""The number of mapped files of a log. A process may have about 65,000 mappings in total."""
 
 
 class Segments:
@@ -31,24 +31,24 @@ class Segments:
         self, disk: Disk, folder: Path, file_size: int, *, reserve: bool = True, mapped_max: int = MAPPED_MAX
     ) -> None:
         self._disk = disk
-        self._reserve = reserve  # all room of a new file at once, or bit by bit as its owner asks for it
+        self._reserve = reserve  # reserve a new file's space at once, or in steps as its owner asks
         self._mapped_max = mapped_max
         self._starts: list[int] = []
         self._open: dict[int, File] = {}
         self.folder = folder
         self.file_size = file_size
 
-    # ── What is there ─────────────────────────────────────────────────────────────────────────────────────────────
+    # ── The files ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def load(self) -> None:
-        """Find the files. An empty last file is a creation that a crash cut short, and is removed.
+        """Find the files. An empty last file was being created in a crash, and is removed.
 
-        Raises BadStoreError for a file of another size, a gap, or a name that is no offset.
+        Raises BadStoreError for a file of another size, a gap, or a name that is not an offset.
         """
         files = self._disk.files(self.folder)
         for name in files:
             if len(name) != NAME_DIGITS or not name.isdigit():
-                raise BadStoreError(f"{self.folder / name} is no segment: its name should be an offset of 20 digits")
+                raise BadStoreError(f"{self.folder / name} is not a segment: its name must be an offset of 20 digits")
         starts = sorted(map(int, files))
         if starts and files[segment_name(starts[-1])] == 0:
             self._disk.remove(self.path(starts.pop()))
@@ -70,7 +70,7 @@ class Segments:
                 "was written with another file size; set that size, or restore the file"
             )
         if start % self.file_size:
-            raise BadStoreError(f"{self.path(start)}: its name is no multiple of the file size {self.file_size}")
+            raise BadStoreError(f"{self.path(start)}: its name is not a multiple of the file size {self.file_size}")
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -82,12 +82,12 @@ class Segments:
 
     @property
     def start(self) -> int:
-        """The first offset there is room for; 0 without files."""
+        """The first offset of the files; 0 without files."""
         return self._starts[0] if self._starts else 0
 
     @property
     def end(self) -> int:
-        """The first offset there is no room for."""
+        """The offset after the last file."""
         return self._starts[-1] + self.file_size if self._starts else 0
 
     def path(self, start: int) -> Path:
@@ -104,7 +104,7 @@ class Segments:
         file = self._open.get(start)
         if file is None:
             if not self.holds(offset):
-                raise KeyError(f"{self.folder} has no offset {offset}: it goes from {self.start} to {self.end}")
+                raise KeyError(f"{self.folder} has no offset {offset}: it has the offsets {self.start} to {self.end}")
             file = self._disk.open(self.path(start))
             self._keep(start, file)
         return file
@@ -124,22 +124,22 @@ class Segments:
         return self.file(offset).buffer[at : at + size]
 
     def opened(self) -> Iterator[tuple[int, File]]:
-        """The files that are mapped now, with their first offsets."""
+        """The mapped files, with their first offsets."""
         return iter(list(self._open.items()))
 
     def prepare(self, start: int) -> File:
-        """Make the file that will hold `start`, without adding it: for a worker thread. Raises OSError."""
+        """Create the file for `start`, without adding it: for a worker thread. Raises OSError."""
         return self._disk.create(self.path(start), self.file_size, reserve=self._reserve)
 
     def add_lazily(self, start: int) -> File:
-        """Make the first file, which its owner has to make safe: `Disk.create_lazily`. Raises OSError."""
-        assert not self._starts, f"{self.folder} has files already"
+        """Create the first file, which its owner makes durable: `Disk.create_lazily`. Raises OSError."""
+        assert not self._starts, f"{self.folder} already has files"
         return self.add(start, self._disk.create_lazily(self.path(start), self.file_size))
 
     def add(self, start: int, file: File | None = None) -> File:
         """Append the next file: the prepared one, or a new one. Raises OSError."""
         assert not self._starts or start == self.end, f"{start} does not follow {self.end}"
-        assert start % self.file_size == 0, f"{start} is no multiple of {self.file_size}"
+        assert start % self.file_size == 0, f"{start} is not a multiple of {self.file_size}"
         if file is None:
             file = self.prepare(start)
         self._starts.append(start)
@@ -151,7 +151,7 @@ class Segments:
         self._remove(self._starts.pop(0))
 
     def drop_first(self) -> Path:
-        """The oldest file is no part of this any more; removing it is left to the caller."""
+        """Remove the oldest file from this list; the caller removes it from the disk."""
         start = self._starts.pop(0)
         file = self._open.pop(start, None)
         if file is not None:
@@ -164,7 +164,7 @@ class Segments:
             self._remove(self._starts.pop())
 
     def remove_unused(self) -> None:
-        """Remove the file that was prepared to be added next, if there is one. Raises OSError."""
+        """Remove the prepared next file, if any. Raises OSError."""
         self._remove(self.end)
 
     def _remove(self, start: int) -> None:
@@ -175,17 +175,17 @@ class Segments:
         self._disk.sync_folder(self.folder)
 
     def copy(self, start: int) -> File:
-        """Copy a file into a new one that takes its place on the disk, synced: for a worker thread. Raises OSError.
+        """Copy a file into a new one that replaces it on the disk, synced: for a worker thread. Raises OSError.
 
-        After a failed sync the system may hold pages for clean that never reached the disk, and a second sync would
-        succeed without writing them. So nothing short of writing everything again is worth anything.
+        After a failed sync the system may treat pages as clean that never reached the disk, and a second sync would
+        succeed without writing them. So everything must be written again.
         """
         old = self._open.get(start)
         content = (old or self.file(start)).buffer
         return self._disk.create(self.path(start), self.file_size, reserve=self._reserve, content=content)
 
     def swap(self, start: int, file: File) -> None:
-        """Go on with a copy."""
+        """Continue with a copy."""
         old = self._open.get(start)
         if old is not None:
             old.close()
@@ -198,9 +198,9 @@ class Segments:
 
 
 def folder_name(topic: str) -> str:
-    """The folder of a topic. A damaged record may have any topic: an `o` with a wrong bit is a slash.
+    """The folder of a topic. A damaged record may have any topic, with slashes or dots.
 
-    It must not lead elsewhere.
+    The result is always inside the parent folder.
     """
     name = topic.replace("/", "\ufffd").replace("\0", "\ufffd")
     return name if name not in ("", ".", "..") else f"\ufffd{name}"

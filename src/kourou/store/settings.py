@@ -1,4 +1,4 @@
-"""What can be configured about a store. The names in broker.conf are beside each field."""
+"""The settings of a store, with their names in broker.conf."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -9,7 +9,7 @@ MIB = 1024 * 1024
 
 
 class FlushMode(Enum):
-    """When a producer is answered: once its message is written, or once it is safe on disk."""
+    """When a producer is answered: once its message is written, or once it is flushed to disk."""
 
     ASYNC = "ASYNC_FLUSH"
     SYNC = "SYNC_FLUSH"
@@ -20,12 +20,12 @@ DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """Defaults are Apache's. Sizes of files that are there already win over the ones given here."""
+    """Defaults are Apache's. Sizes of existing files override these settings."""
 
     # Files.
     commit_log_file_size: int = 1024 * MIB  # mappedFileSizeCommitLog
     queue_file_entries: int = 300_000  # mappedFileSizeConsumeQueue / 20
-    mapped_queues_max: int = 4096  # ours: beyond it, idle queues are unmapped, see queues.py
+    mapped_queues_max: int = 4096  # ours: above it, idle queues are unmapped, see queues.py
     queue_ext_enabled: bool = False  # enableConsumeQueueExt
     queue_ext_file_size: int = 48 * MIB  # mappedFileSizeConsumeQueueExt
     index_enabled: bool = True  # messageIndexEnable
@@ -36,12 +36,12 @@ class StoreSettings:
     # Limits.
     max_body_size: int = 4 * MIB  # maxMessageSize
 
-    # What one read of a queue returns at most, of recent messages and of those that may have to come from the disk.
+    # The limits of one read of a queue: for recent messages, and for those that may have to be read from disk.
     memory_read_count: int = 32  # maxTransferCountOnMessageInMemory
     memory_read_size: int = 256 * 1024  # maxTransferBytesOnMessageInMemory
     disk_read_count: int = 8  # maxTransferCountOnMessageInDisk
     disk_read_size: int = 64 * 1024  # maxTransferBytesOnMessageInDisk
-    filter_read_size: int = 16_000  # maxFilterMessageSize: bytes of a queue, 20 an entry, that one looks through
+    filter_read_size: int = 16_000  # maxFilterMessageSize: bytes of a queue, 20 per entry, that one read scans
 
     # Records.
     record_crc: bool = False  # enabledAppendPropCRC: a CRC over the whole record in each, not over the body alone
@@ -70,36 +70,30 @@ class StoreSettings:
     # Delay levels, which decide when an entry of the schedule topic is due.
     delay_levels: str = DELAY_LEVELS  # messageDelayLevel
 
+    # Timers.
+    timer_precision_ms: int = 1_000  # timerPrecisionMs: of a slot of the wheel; delivery is to the millisecond
+    timer_log_file_size: int = 100 * MIB  # mappedFileSizeTimerLog
+    timer_slots: int = 2 * 7 * 86_400  # Apache's brokers start with no other number
+
     # Recovery.
     check_crc: bool = True  # checkCRCOnRecover
 
 
-WITHOUT_EFFECT = {
-    "transientStorePoolEnable": "records go into the mapped log at once, and no lock of the page cache is waited for",
-    "transientStorePoolSize": "there is no such pool",
-    "fastFailIfNoBufferInStorePool": "there is no such pool",
-    "commitIntervalCommitLog": "nothing is kept back from the page cache that could be committed to it",
-    "commitCommitLogLeastPages": "the same",
-    "commitCommitLogThoroughInterval": "the same",
-    "useReentrantLockWhenPutMessage": "one thread appends, and no lock is needed",
-    "flushCommitLogTimed": "a sync is begun when it is due, and who waits for one never waits for a pause",
-    "flushLeastPagesWhenWarmMapedFile": "warming writes nothing that would have to be flushed",
-}
-"""Properties of broker.conf about the store that are accepted and change nothing, and why.
-
-`transientStorePoolEnable` has Java's broker write to memory of its own first and copy that to the file by another
-thread. It does so because writing to a mapped file can wait for the disk there, inside a lock that all senders share.
-It loses what was not copied yet when the process is killed. Here the room of a segment is reserved and, with
-`warmMapedFileEnable`, its pages are in memory before the first record comes; and a kill loses nothing.
-"""
-
 SMALL = StoreSettings(
-    commit_log_file_size=64 * MIB, queue_file_entries=50_000, index_slots=100_000, index_entries=400_000
+    commit_log_file_size=64 * MIB,
+    queue_file_entries=50_000,
+    index_slots=100_000,
+    index_entries=400_000,
+    timer_log_file_size=4 * MIB,
 )
 """For `kourou run`: files of 64 MiB, 1 MB and 8 MB."""
 
 EMBEDDED = StoreSettings(
-    commit_log_file_size=8 * MIB, queue_file_entries=10_000, index_slots=20_000, index_entries=80_000
+    commit_log_file_size=8 * MIB,
+    queue_file_entries=10_000,
+    index_slots=20_000,
+    index_entries=80_000,
+    timer_log_file_size=MIB,
 )
 """For brokers inside a test process."""
 

@@ -1,16 +1,15 @@
-"""The store: opens, recovers and closes its parts in order, and is the one door for everyone above.
+"""The store: opens, recovers and closes its parts in order, and is the interface for all packages above.
 
     append ─▶ commit log (memory) ─▶ dispatch ─▶ queues, index ─▶ readers
-                    └─▶ jobs: SyncLog, then SyncQueues with the checkpoint, PrepareSegment … ─▶ finished ─▶ who waited
+                    └─▶ jobs: SyncLog, then SyncQueues with the checkpoint, PrepareSegment … ─▶ finished ─▶ senders
 
-One thread owns a store. It appends and dispatches at once; what blocks is handed out as jobs (`jobs`) and taken back
-(`finished`). `durability` says how far the log may be dispatched, so that no consumer sees a message that a crash or
-another master may remove, and which senders may be answered.
+One thread owns a store. It appends and dispatches at once; blocking work is handed out as jobs (`jobs`) and taken back
+(`finished`). `durability` decides how far the log may be dispatched, so that no consumer sees a message that a crash or
+another master could remove, and which senders may be answered.
 
 Java: DefaultMessageStore.
 """
 
-import errno
 import logging
 import os
 from collections.abc import Callable, Container, Sequence
@@ -23,21 +22,22 @@ import msgspec
 
 from kourou.protocol.record import RECORD_CRC_SIZE, Found
 from kourou.store.appending import Appended, Appender
-from kourou.store.backoff import Backoff
 from kourou.store.checkpoint import Checkpoint
 from kourou.store.commit_log import CommitLog, NewMessage
 from kourou.store.disk import Disk, Lock, RealDisk
 from kourou.store.dispatch import Dispatcher
 from kourou.store.durability import Durability, Token
-from kourou.store.errors import DiskFailedError, DiskFullError, StoreError
-from kourou.store.flush import FlushClock
+from kourou.store.errors import DiskFailedError, DiskFullError, StoreError, cannot_open
+from kourou.store.flush import FlushClock, earliest
+from kourou.store.history import History
 from kourou.store.index import Index
 from kourou.store.index_repair import IndexRepair
 from kourou.store.jobs import Job, PrepareSegment, RemoveFiles, RewriteLog, Slice, SupplyPages, SyncLog, SyncQueues
-from kourou.store.log_sync import LogSync, PageSupply
-from kourou.store.metadata import Kind, MetadataFile
+from kourou.store.log_sync import LogSync, PageSupply, SpareSegments
+from kourou.store.metadata import Kind, MetadataFile, Sealer
 from kourou.store.paths import Paths, with_present_sizes
 from kourou.store.queue_repair import QueueRepairs, SearchLog
+from kourou.store.queue_rewrite import QueueRewrite, ReadEntries
 from kourou.store.queue_sync import QueueSync
 from kourou.store.queues import Queues
 from kourou.store.reading import Reader
@@ -45,6 +45,7 @@ from kourou.store.recovery import CleanStop, Recovery, RecoveryReport, read_clea
 from kourou.store.removed import REMOVED_TOPICS, RemovedTopics
 from kourou.store.retention import Cleaner, expired_queues
 from kourou.store.settings import StoreSettings, delay_table
+from kourou.store.timers.files import SyncTimers, TimerFiles
 from kourou.store.truncation import LastRecord, cut_log, last_record_before
 from kourou.store.wall_clock import WallClock
 
@@ -66,9 +67,9 @@ class Store:
         now_ms: int,
         file_time: Callable[[int], str],
     ) -> None:
-        self._paths = paths
+        self.paths = paths
         self._settings = settings
-        self._disk = disk
+        self.disk = disk
         self._lock = lock
         self.clock = WallClock()
         self.log = CommitLog(disk, paths.commit_log, settings.commit_log_file_size, settings.max_body_size, store_host)
@@ -102,24 +103,26 @@ class Store:
             removed=self.removed,
             extend=self.queues.extensions.extend if settings.queue_ext_enabled else None,
         )
-        self._repairs = QueueRepairs(
-            disk, self.queues, self._dispatcher, paths.commit_log, settings.commit_log_file_size
-        )
+        log_files = paths.commit_log, settings.commit_log_file_size
+        self._repairs = QueueRepairs(disk, self.queues, self._dispatcher, *log_files)
         self.reader.on_damage = self.queues.on_damage = self._repairs.found
-        self._index_repair = IndexRepair(
-            disk, self.index, self._dispatcher, paths.commit_log, settings.commit_log_file_size
-        )
+        self.index_repair = IndexRepair(disk, self.index, self._dispatcher, *log_files)
         self._appender = Appender(self.log, self.queues.ensure, record_crc=settings.record_crc)
-        self.dispatched = 0  # readers see what is before it
-        self.master_flushed = 0  # on a slave: up to where its master is safe; kept in the checkpoint
-        self._last_at_start = 0  # where the last record begins that was there when the store was opened
+        self.dispatched = 0  # readers see the log before this offset
+        self.master_flushed = 0  # on a slave: the flushed offset of its master; kept in the checkpoint
+        self._last_at_start = 0  # the offset of the last record when the store was opened
         self._clock = FlushClock(settings, now_ms, now_ms, now_ms, now_ms)
         self._log_sync = LogSync(self.log, self.durability, self._clock, now_ms, sealed=settings.record_crc)
-        self._queue_sync = QueueSync(disk, paths.checkpoint, self.queues, self.index, self._clock, self._checkpoint)
+        self._queue_rewrite = QueueRewrite(disk, self.queues, self._dispatcher, self.removed, *log_files)
+        repairs = self._queue_rewrite, self.index_repair
+        self._queue_sync = QueueSync(
+            disk, paths.checkpoint, self.queues, self.index, *repairs, self._clock, self._checkpoint
+        )
+        self.timers = TimerFiles(disk, paths, settings, lambda: self.log.start)
         self._pages = PageSupply(self.log)
-        self._spares = Backoff(log, "no segment is prepared")
+        self._spares = SpareSegments(self.log, warm=settings.warm_segments)
         self._removal: RemoveFiles | None = None  # under way
-        self.report = RecoveryReport()
+        self.report, self.history = RecoveryReport(), History(disk, paths.root, self.log)
 
     # ── Life ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -135,10 +138,10 @@ class Store:
         disk: Disk | None = None,
         commit_log: Path | None = None,
     ) -> "Store":
-        """Open a store, recovering what needs it.
+        """Open a store, and recover it if necessary.
 
-        Raises BadSettingError, StoreInUseError, BadStoreError, and DiskFullError or DiskFailedError where files can't
-        be made or read.
+        Raises BadSettingError, StoreInUseError, BadStoreError, and DiskFullError or DiskFailedError if files can't be
+        created or read.
         """
         paths = Paths(root.absolute(), commit_log)
         disk = disk or RealDisk(paths.aside)
@@ -156,30 +159,21 @@ class Store:
                 store.abandon()
                 raise
         except OSError as error:
-            raise _cannot_open(paths.root, error) from error
+            raise cannot_open(paths.root, error) from error
         return store
 
     def _recover(self, now_ms: int) -> None:
-        disk, paths = self._disk, self._paths
+        disk, paths = self.disk, self.paths
         disk.remove_folder(paths.aside)
         clean = disk.read(paths.abort) is None
         checkpoint = Checkpoint.read(disk, paths.checkpoint)
-        recovery = Recovery(
-            disk,
-            self.log,
-            self.queues,
-            self.index,
-            self._dispatcher,
-            checkpoint,
-            paths.checkpoint,
-            read_clean_stop(disk, paths.clean_stop),
-            clean,
-            self._settings.check_crc,
-        )
+        parts = disk, self.log, self.queues, self.index, self._dispatcher, checkpoint, paths.checkpoint
+        recovery = Recovery(*parts, read_clean_stop(disk, paths.clean_stop), clean, self._settings.check_crc)
         recovery.load()
+        self.history.load()
         self.removed.load(self.removed_file.load())
         self.removed.log_was_cut(self.log.segments.end)
-        disk.replace(paths.abort, str(os.getpid()).encode())  # from here on, whatever ends this is a crash
+        disk.replace(paths.abort, str(os.getpid()).encode())  # from now on, any end but `close` counts as a crash
         if not clean:
             self.queues.drop_removed(self.removed)
             self.queues.sync_names()
@@ -191,10 +185,11 @@ class Store:
         self.clock.start_from(self.log.stored_ms)
         self.master_flushed = checkpoint.master_flushed
         self._last_at_start = max(self._dispatcher.last_record, 0)
-        self.dispatched = self._queue_sync.covered = self.reader.written_from = self.log.end
+        self.dispatched = self.reader.written_from = self.log.end
+        self._queue_sync.resume(self.log.end)
         self._dispatcher.take_arrived()  # no consumer has seen these queues in another state
         self.queues.lazy = True
-        self._index_repair.start()
+        self.index_repair.start()
         log.info("%s", self.report)
         for damage in self.report.damage:
             log.error("damaged: %s", damage)
@@ -204,7 +199,7 @@ class Store:
             self.flush(now_ms)
 
     def close(self, now_ms: int) -> None:
-        """Everything safe, no `abort` left. If that can't be had, the store is closed all the same.
+        """Make everything durable, remove `abort`, and close. If that fails, the store is closed nevertheless.
 
         Raises DiskFailedError, DiskFullError, OSError.
         """
@@ -216,25 +211,26 @@ class Store:
                 rewrite.run()
                 self._log_rewritten(rewrite, now_ms)
             self.flush(now_ms)
-            if not self._queue_sync.doubtful and not self._index_repair.behind:
+            if not self._queue_sync.doubtful and not self.index_repair.behind:
                 self._write_clean_stop()
-                self._disk.remove(self._paths.abort)
-                self._disk.sync_folder(self._paths.root)
+                self.disk.remove(self.paths.abort)
+                self.disk.sync_folder(self.paths.root)
         finally:
             self.abandon()
 
     def abandon(self) -> None:
-        """Let go of all files without making anything safe, as a crash would. No job does anything after it."""
+        """Close all files without making anything durable, like a crash. Jobs do nothing after it."""
         for job in self._under_way():
             job.call_off()
         self.queues.close()
         if self.index is not None:
             self.index.close()
+        self.timers.close()
         self.log.close()
         self._lock.release()
 
     def _write_clean_stop(self) -> None:
-        checkpoint = Checkpoint.read(self._disk, self._paths.checkpoint)
+        checkpoint = Checkpoint.read(self.disk, self.paths.checkpoint)
         stop = CleanStop(
             checkpoint=checkpoint.fingerprint,
             log_end=self.log.end,
@@ -243,23 +239,23 @@ class Store:
             index=[] if self.index is None else self.index.names,
             ends=self.queues.ends(),
         )
-        self._disk.replace(self._paths.clean_stop, msgspec.json.encode(stop))
+        self.disk.replace(self.paths.clean_stop, msgspec.json.encode(stop))
 
-    def metadata(self, kind: Kind[T]) -> MetadataFile[T]:
+    def metadata(self, kind: Kind[T], sealer: Sealer | None = None) -> MetadataFile[T]:
         """One of the tables in config/."""
-        return MetadataFile(self._disk, self._paths.config, kind)
+        return MetadataFile(self.disk, self.paths.config, kind, sealer)
 
     # ── Writing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def append(
         self, messages: Sequence[NewMessage], now_ms: int, *, together: bool = False, size: int | None = None
     ) -> list[Appended]:
-        """Append messages, in order; `together`: into one segment. They are written, and neither safe nor visible.
+        """Append messages, in order; `together`: into one segment. They are written, but not yet durable or visible.
 
-        `size` is the sum of `size_of` all of them, where that is known already.
+        `size` is the sum of `size_of` of all messages, if it is already known.
 
-        Raises IllegalMessageError for the first one that breaks a limit; DiskFullError, DiskFailedError. With
-        `together` nothing is appended then, otherwise those before it are.
+        Raises IllegalMessageError for the first one that exceeds a limit; DiskFullError, DiskFailedError. With
+        `together` nothing is appended then; otherwise the messages before it are.
         """
         if self._cleaner.refusal is not None:
             raise DiskFullError(self._cleaner.refusal)
@@ -268,25 +264,29 @@ class Store:
             self.log.make_room(sum(map(self.size_of, messages)) if size is None else size)
         return self._appender.append(messages, max(self.clock.stamp(now_ms), self.log.stored_ms))
 
+    def dispatch_from(self, offset: int) -> None:
+        """Let the log, which is empty, begin at `offset`: it will be a copy of another log."""
+        self.dispatched = self._queue_sync.covered = self.reader.written_from = offset
+
     def size_of(self, message: NewMessage) -> int:
-        """How much room a message takes at most. Raises IllegalMessageError if it breaks a limit."""
+        """The most bytes that a message takes. Raises IllegalMessageError if it exceeds a limit."""
         topic = message.topic.encode()
         self.log.check(message, topic)
         return self.log.size_of(message, topic, message.properties) + RECORD_CRC_SIZE + 1
 
-    def dispatch(self) -> None:
-        """Make visible to consumers what `durability` allows.
+    def dispatch(self, most: int = 2**63) -> None:
+        """Make records visible to consumers, as far as `durability` allows: whole records of up to `most` bytes.
 
-        Raises DiskFullError: queues have no room; the next call goes on from there.
+        Raises DiskFullError if queues have no room; the next call continues from there.
         """
-        commit_log, limit = self.log, self.durability.visible_to
+        commit_log, limit = self.log, min(self.durability.visible_to, self.dispatched + most)
         file_size = commit_log.segments.file_size
         while self.dispatched < limit:
             base = self.dispatched - self.dispatched % file_size
             stop = min(limit - base, file_size)
             buffer = commit_log.segments.file(self.dispatched).buffer
             scanner = self._dispatcher.run(buffer, self.dispatched - base, stop, base, crc=False)
-            found = scanner.step()  # over the filler, if that is what it stands at
+            found = scanner.step()  # over the filler, if there is one
             self.dispatched = base + scanner.at
             if scanner.at < stop:
                 if found == Found.CUT and (limit < commit_log.end or limit == commit_log.copied_to):
@@ -296,15 +296,20 @@ class Store:
                 )
 
     @property
+    def last_record(self) -> int:
+        """Where the last dispatched record begins; -1: there is none."""
+        return self._dispatcher.last_record
+
+    @property
     def has_arrived(self) -> bool:
-        """Has `take_arrived` something to return?"""
+        """Whether `take_arrived` has something to return."""
         return self._dispatcher.has_arrived
 
     def take_arrived(self) -> list[tuple[str, int]]:
-        """Topics and ids of the queues that got new entries since the last call, each once: pulls that wait for
-        messages of these queues can be served now.
+        """Topics and ids of the queues with new entries since the last call, each once: pulls that wait for messages of
+        these queues can be served now.
 
-        `dispatch` is not alone in making messages visible: `flush`, `truncate` and removals of topics do it as well.
+        Not only `dispatch` makes messages visible, but also `flush`, `truncate` and removals of topics.
         """
         return self._dispatcher.take_arrived()
 
@@ -312,7 +317,7 @@ class Store:
         """Topics and ids of the queues whose damaged entries were repaired since the last call, each once."""
         return self._repairs.take_repaired()
 
-    # ── Safety ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Durability ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def flush_late_ms(self, now_ms: int) -> int:
         """For how long the log should have been synced, and was not: 0 while all is well."""
@@ -321,30 +326,46 @@ class Store:
     def jobs(self, now_ms: int) -> list[Job]:
         """Jobs that are due now, for a worker; each is to be given back by `finished`."""
         commit_log, flushed, dispatched = self.log, self.durability.flushed, self.dispatched
+        self.queues.close_forgotten()
         due: list[Job | None] = []
         removal = self._cleaner.step(now_ms, min(dispatched, flushed))
         if removal is not None and removal is not self._removal:
             self._removal = removal
             due.append(removal)
-        if self._cleaner.refusal is None and self._spares.is_ready(now_ms):
-            due.append(commit_log.prepare_spare(warm=self._settings.warm_segments))
-        with suppress(OSError):  # the segment can't be mapped: an append will say so
-            due.append(self._pages.next_job())
+        if self._cleaner.refusal is None:
+            due.append(self._spares.next_job(now_ms))
+        with suppress(OSError):  # the segment can't be mapped: an append will report that
+            due.append(self._pages.next_job(now_ms))
         due.append(self._repairs.next_job(commit_log.start, dispatched, now_ms))
         syncing = self._queue_sync.job is not None
         due.append(
-            self._index_repair.next_job(commit_log.start, dispatched, now_ms, self._paths.checkpoint, syncing=syncing)
+            self.index_repair.next_job(commit_log.start, dispatched, now_ms, self.paths.checkpoint, syncing=syncing)
         )
         due.append(self._log_sync.next_job(now_ms))
-        due.append(self._queue_sync.next_job(dispatched, now_ms))
+        due.append(self._queue_sync.next_job(commit_log.start, dispatched, now_ms))
+        due.append(self.timers.next_job(self.durability.durable_to, now_ms))
         return [job for job in due if job is not None]
 
-    def finished(self, job: Job, now_ms: int) -> list[Token]:
-        """A job is done: tokens that may be answered, because what they waited for is safe.
+    def due_ms(self) -> int | None:
+        """When `jobs` has a job; None until something is appended or a job is returned."""
+        return earliest(
+            self._cleaner.due_ms(),
+            self._pages.due_ms(),
+            self._repairs.due_ms(),
+            self.index_repair.due_ms(syncing=self._queue_sync.job is not None),
+            self._log_sync.due_ms(),
+            self._queue_sync.due_ms(self.dispatched),
+            self._spares.due_ms() if self._cleaner.refusal is None else None,
+            0 if self.queues.has_forgotten else None,
+            self.timers.due_ms(self.durability.durable_to),
+        )
 
-        One that was taken back already changes nothing any more.
+    def finished(self, job: Job, now_ms: int) -> list[Token]:
+        """A job has ended; returns tokens that may be answered, because their messages are durable.
+
+        A job that was already taken back has no effect.
         """
-        assert job.done or isinstance(job, PrepareSegment), f"{job} was given back, and nobody has run it"
+        assert job.done or isinstance(job, PrepareSegment), f"{job} was returned without being run"
         match job:
             case SyncLog() if job is self._log_sync.job:
                 self._log_sync.job = None
@@ -354,23 +375,23 @@ class Store:
                 return self._log_rewritten(job, now_ms)
             case SyncQueues() if job is self._queue_sync.job:
                 self._queue_sync.job = None
-                self._queue_sync.synced(job, now_ms)
+                self._queue_sync.synced(job, self.dispatched, now_ms)
             case PrepareSegment():
-                self.log.spare_prepared(job)
-                if job.error is not None:
-                    self._spares.failed(job.error, now_ms)
-                elif job.done:
-                    self._spares.succeeded()
+                self._spares.finished(job, now_ms)
             case SupplyPages():
                 self._pages.finished()
             case RemoveFiles() if job is self._removal:
                 self._removal = None
                 self._cleaner.removed(job)
                 self.removed.forget_before(self.log.start)
+            case SyncTimers():
+                self.timers.finished(job, now_ms)
+            case ReadEntries() if job is self._queue_rewrite.job:
+                self._queue_sync.read(job, now_ms)
             case SearchLog() if job is self._repairs.job:
                 self._repairs.finished(job, now_ms)
-            case Slice() if job is self._index_repair.job:
-                self._index_repair.finished(job, self.dispatched, now_ms)
+            case Slice() if job is self.index_repair.job:
+                self.index_repair.finished(job, self.dispatched, now_ms)
             case SyncLog() | RewriteLog() | SyncQueues() | RemoveFiles() | Slice():
                 pass
             case _:
@@ -378,13 +399,13 @@ class Store:
         return []
 
     def _under_way(self) -> list[SyncLog | RewriteLog | SyncQueues | RemoveFiles | Slice]:
-        """The jobs that were given out and not taken back; the log knows of another one."""
-        repairs = (self._repairs.job, self._index_repair.job)
+        """The jobs that were handed out and not taken back, except the one that prepares a segment."""
+        repairs = (self._repairs.job, self.index_repair.job, self._queue_rewrite.job)
         jobs = (self._log_sync.job, self._queue_sync.job, self._removal, *repairs)
         return [job for job in jobs if job is not None]
 
     def _settle(self, now_ms: int) -> list[Token]:
-        """Take back all jobs; those that no worker has begun are done here."""
+        """Take back all jobs; those that no worker has begun are run in this thread."""
         tokens: list[Token] = []
         for job in self._under_way():
             job.run()
@@ -392,33 +413,33 @@ class Store:
         return tokens
 
     def _log_rewritten(self, job: RewriteLog, now_ms: int) -> list[Token]:
-        """What a failed sync made doubtful is in new files now, or still is not."""
+        """The doubtful records after a failed sync were rewritten to new files, or the rewrite failed."""
         before = self.log.end
         if job.error is None:
             try:
                 self._cut_to(job.held, self.log.stored_ms)
                 self.keep_removed()
                 self.log.rewritten(job)
-                self._count_given_out()
+                self.count_given_out()
             except OSError as error:
                 job.error = error
                 job.close()
         return self._log_sync.rewritten(job, before - self.log.end, now_ms)
 
     def _cut_to(self, end: int, stored_ms: int, *, closed: bool = False) -> None:
-        """What is behind `end` in the log is lost, and so is all that speaks of it. Raises OSError."""
+        """Remove everything after `end` from the log, with all references to it. Raises OSError."""
         if end >= self.log.end:
             return
         self.durability.cut(end, stored_ms)
         self.removed.log_was_cut(end)
         self.dispatched = min(self.dispatched, end)
-        self._queue_sync.cut(end)
+        self._queue_sync.log_was_cut(end)
         self.queues.truncate(end, closed=closed)
         if self.index is not None:
             self.index.truncate(end)
 
-    def _count_given_out(self) -> None:
-        """Queue offsets go on behind the records that are there, dispatched or not."""
+    def count_given_out(self) -> None:
+        """Let queue offsets continue after the existing records, dispatched or not."""
         for queue in self.queues.opened():
             queue.next_offset = queue.end
         for record in self.log.records(self.dispatched):
@@ -427,9 +448,9 @@ class Store:
                 queue.next_offset = max(queue.next_offset, record.queue_offset + 1)
 
     def _checkpoint(self) -> Checkpoint:
-        """One that is true when queues and index are synced."""
+        """The checkpoint that will be valid once queues and index are synced."""
         durability = self.durability
-        stored_ms = self._index_repair.limit_ms(min(self._dispatcher.stored_ms, durability.flushed_ms))
+        stored_ms = self.index_repair.limit_ms(min(self._dispatcher.stored_ms, durability.flushed_ms))
         return Checkpoint(
             physical_ms=durability.flushed_ms,
             logical_ms=stored_ms,
@@ -441,7 +462,7 @@ class Store:
         )
 
     def flush(self, now_ms: int) -> list[Token]:
-        """Make everything safe now, in this thread. Tokens that may be answered. Raises DiskFailedError, OSError."""
+        """Make everything durable in this thread; returns answerable tokens. Raises DiskFailedError, OSError."""
         tokens = self._settle(now_ms)
         if self.log.failed is not None:
             raise DiskFailedError(self.log.failed)
@@ -455,7 +476,7 @@ class Store:
             return tokens
         queue_job = self._queue_sync.sync()
         queue_job.run()
-        self._queue_sync.synced(queue_job, now_ms)
+        self._queue_sync.synced(queue_job, self.dispatched, now_ms)
         if queue_job.error is not None:
             raise queue_job.error
         return tokens
@@ -463,12 +484,12 @@ class Store:
     # ── Removing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def truncate(self, end: int, now_ms: int) -> list[Token]:
-        """End the log here, where a record ends: what is behind goes, with all that speaks of it, durably.
+        """Cut the log at this offset, where a record ends: remove later records with their entries, durably.
 
-        For replicas. What is before is flushed then: tokens that may be answered. `Durability.take_cut` has the others.
-        Raises StoreError if no record ends there; nothing is changed then. Raises DiskFailedError or OSError when the
-        disk fails: the store is closed then, and the next start finds a log that ends there or at a later record, as
-        after a crash.
+        For replicas. The log before the offset is flushed; returns answerable tokens. `Durability.take_cut` returns the
+        others. Raises StoreError if no record ends there; nothing is changed then. Raises DiskFailedError or OSError if
+        the disk fails: the store is closed then, and the next start finds a log that ends there or at a later record,
+        as after a crash.
         """
         if self.log.failed is not None:
             raise DiskFailedError(self.log.failed)
@@ -476,17 +497,16 @@ class Store:
         tokens = self._settle(now_ms)
         if end < self.log.end:
             self._cut(end, last)
-            log.warning("the log was cut at %d, behind which all is gone", end)
+            log.warning("the log was cut at %d; everything after it was removed", end)
         return tokens + self.flush(now_ms)
 
     def _cut(self, end: int, last: LastRecord) -> None:
         try:
-            Checkpoint.read(self._disk, self._paths.checkpoint).cut(end, last.stored_ms).write(
-                self._disk, self._paths.checkpoint
-            )
+            path = self.paths.checkpoint
+            Checkpoint.read(self.disk, path).cut(end, last.stored_ms).write(self.disk, path)
             self._cut_to(end, last.stored_ms, closed=True)
-            cut_log(self._disk, self.log, end)
-            self.keep_removed()  # records that are written here from now on were never removed
+            cut_log(self.disk, self.log, end)
+            self.keep_removed()  # records written after the cut do not belong to removed topics
         except BaseException:
             self.abandon()
             raise
@@ -496,28 +516,25 @@ class Store:
         self._last_at_start = min(self._last_at_start, max(last.offset, 0))
         self.master_flushed = min(self.master_flushed, end)
         self.reader.written_from = min(self.reader.written_from, end)
-        self._count_given_out()
+        self.count_given_out()
 
     @property
     def refusal(self) -> str | None:
-        """Why nothing may be written now: the disk is too full, or failed. None if writing goes on."""
+        """Why nothing may be written now: the disk is too full, or has failed. None if writes are allowed."""
         return self._cleaner.refusal or self.log.failed
 
     def used_ratios(self) -> tuple[float, float]:
-        """How full the disks with the log and with the queues are: 0.0 to 1.0 each. Raises OSError."""
-        root = self._paths.root
-        log_folder = self._paths.commit_log if len(self.log.segments) else root
-        return self._disk.used_ratio(log_folder), self._disk.used_ratio(root)
+        """The used ratios of the disks with the log and with the queues, 0.0 to 1.0 each. Raises OSError."""
+        root = self.paths.root
+        log_folder = self.paths.commit_log if len(self.log.segments) else root
+        return self.disk.used_ratio(log_folder), self.disk.used_ratio(root)
 
     def space(self) -> tuple[int, int]:
-        """How many bytes the disk with the store has in all, and how many are free. Raises OSError."""
-        return self._disk.space(self._paths.root)
+        """The size of the disk with the store, and its free bytes. Raises OSError."""
+        return self.disk.space(self.paths.root)
 
     def reconfigure(self, settings: StoreSettings) -> None:
-        """Take over what can change while a store is open.
-
-        Intervals of flushing, times to wait, rules of retention, and how much a read returns and may see.
-        """
+        """Apply the settings that can change while a store is open: flush, timeouts, retention, limits of reads."""
         self._settings = replace(
             self._settings,
             sync_flush_timeout_ms=settings.sync_flush_timeout_ms,
@@ -535,14 +552,14 @@ class Store:
         self.reader.limits.adopt(settings)
 
     def remove_expired(self) -> None:
-        """Remove expired segments now, whatever the hour (DELETE_EXPIRED_COMMITLOG)."""
+        """Remove expired segments now, at any hour (DELETE_EXPIRED_COMMITLOG)."""
         self._cleaner.request()
 
     def remove_topic(self, topic: str) -> int:
-        """Remove the queues of a topic: how many. Its records stay in the log until they expire. Raises OSError.
+        """Remove the queues of a topic; returns their number. Its records stay in the log until they expire.
 
-        The next message of the topic begins at offset 0 again. The removal is durable when `removed` is kept: by
-        `keep_removed`, or by the one who is told of changes (`RemovedTopics.touch`).
+        The next message of the topic gets offset 0. The removal is durable once `removed` is saved, by `keep_removed`
+        or by the function that is called on changes (`RemovedTopics.touch`). Raises OSError.
         """
         self.dispatch()
         try:
@@ -561,16 +578,16 @@ class Store:
             self.removed_file.write(self.removed_file.encode(self.removed.wrapper()))
 
     def remove_unused_topics(self, used: Container[str]) -> list[str]:
-        """Remove the queues of all other topics, and say which these are (CLEAN_UNUSED_TOPIC). Raises OSError."""
+        """Remove the queues of all other topics, and return these topics (CLEAN_UNUSED_TOPIC). Raises OSError."""
         unused = sorted({topic for topic, _ in self.queues.names() if topic not in used})
         for topic in unused:
             self.remove_topic(topic)
         return unused
 
     def remove_expired_queues(self, keep: Container[str] = ()) -> int:
-        """Remove queues all of whose messages are gone, but those of topics to keep: how many. Raises OSError.
+        """Remove queues all of whose messages are removed, except those of topics to keep; returns their number.
 
-        Their next messages begin at offset 0 again (CLEAN_EXPIRED_CONSUMEQUEUE).
+        Their next messages get offset 0 (CLEAN_EXPIRED_CONSUMEQUEUE). Raises OSError.
         """
         self.dispatch()
         names = expired_queues(self.queues, self.log.start, keep)
@@ -581,10 +598,3 @@ class Store:
             self._dispatcher.forget_queues()
             self._appender.forget()
         return len(names)
-
-
-def _cannot_open(root: Path, error: OSError) -> DiskFullError | DiskFailedError:
-    what = f"{error.filename or root}: {error.strerror or error}; the store in {root} can't be opened"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return DiskFullError(f"{what} without room for some small files. Free some space, and start again")
-    return DiskFailedError(f"{what}. It must be possible to read and write there; then start again")

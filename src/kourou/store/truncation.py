@@ -1,12 +1,12 @@
-"""Cutting a store back to an earlier end: what a replica does whose log has gone another way than its master's.
+"""Truncates a store to an earlier end: for a replica whose log has diverged from its master's.
 
-    1  the checkpoint is lowered: it may not speak of what will go
-    2  queues and index are cut, and safe
-    3  the segment with the new end is zeroed behind it, and safe
-    4  the segments behind it go, the newest first
+    1  the checkpoint is lowered: it must not cover removed records
+    2  queues and index are truncated, durably
+    3  the segment with the new end is zeroed after it, durably
+    4  the segments after it are removed, the newest first
 
-A crash in between leaves a log that ends there or at a later record, and the next start sees to it that queues and
-index follow: behind the lowered checkpoint, everything is doubtful to it. See Store.truncate.
+A crash in between leaves a log that ends there or at a later record, and the next start makes queues and index
+consistent: it treats everything after the lowered checkpoint as doubtful. See Store.truncate.
 
 Java: CommitLog.truncateDirtyFiles, DefaultMessageStore.truncateDirtyFiles.
 """
@@ -23,17 +23,17 @@ from kourou.store.records import scan_segment
 
 @dataclass(frozen=True, slots=True)
 class LastRecord:
-    """What a log ends with."""
+    """The last record of a log."""
 
     offset: int = -1  # where it begins; -1: there is none
     stored_ms: int = 0
 
 
 def last_record_before(log: CommitLog, end: int) -> LastRecord:
-    """What a log would end with, if it ended here. Raises StoreError if that is amid a record, or not in the log."""
+    """The last record of a log that ends here. Raises StoreError if this is inside a record, or not in the log."""
     size = log.segments.file_size
     if not log.start <= end <= log.end:
-        raise StoreError(f"{log.segments.folder} can't be cut at {end}: it goes from {log.start} to {log.end}")
+        raise StoreError(f"{log.segments.folder} can't be cut at {end}: it has the offsets {log.start} to {log.end}")
     base = end - end % size
     last = _last_in_segment(log, base, end) if end > base else None
     while last is None and base > log.start:
@@ -54,7 +54,7 @@ def _last_in_segment(log: CommitLog, base: int, end: int) -> LastRecord | None:
 
 
 def cut_log(disk: Disk, log: CommitLog, end: int) -> None:
-    """Nothing is behind the end, durably; `CommitLog.resume` has to follow. Raises OSError."""
+    """Remove everything after the end, durably; `CommitLog.resume` must follow. Raises OSError."""
     segments = log.segments
     at = end % segments.file_size
     if segments.holds(end) and at:

@@ -1,15 +1,15 @@
-"""Is a store sound? Everything in it is looked at, and nothing is changed.
+"""Verifies a store. All of it is checked, and nothing is changed.
 
     1. small files   checkpoint, config/*.json, names and sizes of segments
     2. queues        their entries ascend in the log
-    3. the log       every record: CRC, sizes, position; and the entry that its queue has for it: verify_log.py
-    4. queues again  entries that no record has asked for
+    3. the log       every record: CRC, sizes, position; and its queue entry: verify_log.py
+    4. queues again  entries without a record
     5. the index     chains, slots, and the keys of the records: verify_index.py
 
-What is wrong is a problem, with the file and the place in it. What may be as it should is a note: after a run that was
-cut off, and while a broker is running, queues and index may lag behind the log, and the log may end in half a record;
-the next start puts that right. Records of a topic that was deleted have no entries, and if it was made again, other
-entries than theirs.
+An error is a problem, with the file and the position in it. A note may have a harmless cause: after a
+crash, and while a broker is running, queues and index may be behind the log, and the log may end with a partial record;
+the next start repairs that. Records of a deleted topic have no entries and, if it was created again, the entries of
+other records.
 """
 
 from collections.abc import Callable, Iterator
@@ -33,7 +33,7 @@ from kourou.store.records import goes_on_at
 from kourou.store.verify_index import IndexCheck
 from kourou.store.verify_log import LogCheck, QueueCheck
 
-_EXT_ADDRESS_MAX: Final = -(2**31) - 1  # a code of tags below that is the address of an extension unit
+_EXT_ADDRESS_MAX: Final = -(2**31) - 1  # a smaller tags code is the address of an extension unit
 _KINDS: Final = (
     metadata.TOPICS,
     metadata.GROUPS,
@@ -48,26 +48,26 @@ _KINDS: Final = (
 )
 
 Progress = Callable[[str, int, int], None]
-"""What is being looked at, how much is done, how much there is."""
+"""The current check, how much of it is done, and the total."""
 
 
 class Finding(msgspec.Struct, frozen=True, gc=False):
-    """Something that is not as it should be, or worth knowing."""
+    """A problem or a note."""
 
     file: str
     """Relative to the root of the store."""
     offset: int | None
-    """In bytes from the beginning of that file."""
+    """The position in that file, in bytes."""
     text: str
     problem: bool = True
 
 
 class Report(msgspec.Struct):
-    """What was found, and how much was looked at."""
+    """The findings, and how much was checked."""
 
     root: str
     clean: bool
-    """The last run ended as it should."""
+    """The last run stopped cleanly."""
     log_start: int = 0
     log_end: int = 0
     log_bytes: int = 0
@@ -82,7 +82,7 @@ class Report(msgspec.Struct):
 
 @dataclass(slots=True)
 class _Run:
-    """Entries one after the other with the same trouble, told as one."""
+    """Consecutive entries with the same problem, reported as one."""
 
     kind: str
     first: int
@@ -93,7 +93,7 @@ class _Run:
 
 @dataclass(slots=True)
 class Verifier:
-    """One verification. `on_finding` is told at once, `on_progress` once in a while."""
+    """One verification. `on_finding` is called at once, `on_progress` from time to time."""
 
     files: StoreFiles
     live: bool = False
@@ -103,18 +103,18 @@ class Verifier:
     _queues: dict[bytes, dict[int, QueueCheck]] = field(default_factory=dict)  # by topic and id
     _log: LogCheck = field(init=False)
     _runs: dict[QueueCheck, _Run] = field(default_factory=dict)
-    _homeless: dict[bytes, list[int]] = field(default_factory=dict)  # topics without queues: records, first place
-    _superseded: dict[str, int] = field(default_factory=dict)  # records of topics that were made again
-    _pending: list[int] = field(default_factory=lambda: [0, 0])  # records without entries yet, first place
+    _homeless: dict[bytes, list[int]] = field(default_factory=dict)  # topics without queues: records, first position
+    _superseded: dict[str, int] = field(default_factory=dict)  # records of topics that were created again
+    _pending: list[int] = field(default_factory=lambda: [0, 0])  # records without entries yet, first position
     _batch_topics: frozenset[bytes] = frozenset()
-    _topics: frozenset[str] | None = None  # those that the broker knows; None: nobody can tell
+    _topics: frozenset[str] | None = None  # the broker's topics; None: unknown
 
     def __post_init__(self) -> None:
         self.report = Report(str(self.files.paths.root), self.files.is_clean)
 
     @property
     def lenient(self) -> bool:
-        """May queues and index lag behind the log?"""
+        """True if queues and index may be behind the log."""
         return self.live or not self.report.clean
 
     def run(self) -> Report:
@@ -174,20 +174,20 @@ class Verifier:
             topic.encode("utf-8", "surrogateescape") for topic in disk.folders(paths.root / "batchconsumequeue")
         )
         if not self.report.clean:
-            text = "a broker is running, or the last run did not end as it should: the next start will recover"
+            text = "a broker is running, or the last run did not stop cleanly: the next start will recover"
             self._say(paths.abort, None, text, problem=False)
         for name in disk.folders(paths.root):
             if name.startswith("dledger-"):
-                self._say(paths.root / name, None, "a log of DLedger, which is not looked at", problem=False)
+                self._say(paths.root / name, None, "a log of DLedger, which is not verified", problem=False)
 
     def _check_offsets(self, path: Path, offsets: metadata.ConsumerOffsets) -> None:
-        """A group can't be further than its queue, unless the queue was removed and made again."""
+        """A group can't be ahead of its queue, unless the queue was removed and created again."""
         for name, queues in offsets.offset_table.items():
             topic = name.partition("@")[0]
             for queue_id, offset in queues.items():
                 end = self.files.queue(topic, queue_id).length if topic and queue_id >= 0 else 0
                 if offset < -1 or queue_id < 0:
-                    self._say(path, None, f"{name}: offset {offset} in queue {queue_id} makes no sense")
+                    self._say(path, None, f"{name}: offset {offset} in queue {queue_id} is not valid")
                 elif offset > end > 0 and not self.live:
                     text = f"{name}: offset {offset} in queue {queue_id}, which ends at {end}"
                     self._say(path, None, text, problem=False)
@@ -196,16 +196,16 @@ class Verifier:
         path, report = self.files.paths.checkpoint, self.report
         checkpoint = self.files.checkpoint()
         if checkpoint is None:
-            self._say(path, None, "there is none: after a crash, the whole log is walked", problem=False)
+            self._say(path, None, "it is missing: after a crash, the whole log is scanned", problem=False)
             return
         if checkpoint.problem:
             self._say(path, 0, checkpoint.problem)
         if checkpoint.physical_ms > self._log.last_ms and not self.live:
             newest = f"the newest in the log is of {self._log.last_ms} ms"
-            text = f"records up to {checkpoint.physical_ms} ms were safe, and {newest}"
+            text = f"records up to {checkpoint.physical_ms} ms were durable, but {newest}"
             self._say(path, 0, text)
         if checkpoint.logical_physical > report.log_end and not self.live:
-            text = f"the log was safe up to {checkpoint.logical_physical}, and ends at {report.log_end}"
+            text = f"the log was durable up to {checkpoint.logical_physical}, but ends at {report.log_end}"
             self._say(path, 40, text)
 
     # ── Queues, before the log ────────────────────────────────────────────────────────────────────────────────────
@@ -242,7 +242,7 @@ class Verifier:
             self._progress("log", at - log.start, log.end - log.start)
             base = at - at % log.file_size
             scanner = log.scanner(at)
-            if scanner is None:  # what is missing was said already
+            if scanner is None:  # missing segments are already reported
                 at = base + log.file_size
                 continue
             found = self._log.run(scanner, log.view(base))
@@ -254,14 +254,14 @@ class Verifier:
             self._end_run(queue)
 
     def _stopped(self, scanner: Scanner, found: int, base: int) -> int:
-        """No record and no filler: where to go on."""
+        """Not a record or filler: returns where to continue."""
         log = self.files.log
         place, following = base + scanner.at, base + log.file_size
         beyond = log.next_record(place + 1)
         if beyond is None and following < log.end and self._has_data(following):
             beyond = following
         if beyond is not None:
-            text = f"{beyond - place} bytes do not hold: {scanner.reason}; the log goes on at {beyond}"
+            text = f"{beyond - place} bytes are invalid: {scanner.reason}; the log continues at {beyond}"
             self._say(log.path(base), scanner.at, text)
             return beyond
         self.report.log_end = place
@@ -270,11 +270,11 @@ class Verifier:
         return log.end
 
     def _has_data(self, start: int) -> bool:
-        """Does any segment from this one on begin with something?"""
+        """True if any segment from this one on has data."""
         log = self.files.log
         return any(bytes(log.view(s.start)[:8]).strip(b"\0") for s in log.segments if s.start >= start)
 
-    # ── What the walk tells us ────────────────────────────────────────────────────────────────────────────────────
+    # ── Results of the scan ───────────────────────────────────────────────────────────────────────────────────────
 
     def reached(self, physical: int) -> None:
         log = self.files.log
@@ -331,15 +331,15 @@ class Verifier:
         entries = f"entries {run.first} to {run.last}" if many else f"entry {run.first}"
         record = f"{'records from log offset' if many else 'the record at log offset'} {run.physical}{' on' * many}"
         text = {
-            "missing": f"{entries}: empty or not there, though {record} should have {'them' if many else 'it'}",
-            "elsewhere": f"{entries}: it points to {run.detail}, though {record} says that it is its own",
+            "missing": f"{entries}: empty or missing, though {record} should have {'them' if many else 'it'}",
+            "elsewhere": f"{entries}: it points to {run.detail}, though it belongs to {record}",
             "size": f"{entries}: wrong size of {record}: {run.detail}",
             "tags": f"{entries}: wrong code of the tags of {record}: {run.detail}",
         }[run.kind]
         self._say(*self._place(queue.files, run.first), text)
 
     def _tell_about_records(self) -> None:
-        """What was only counted during the walk."""
+        """Report the findings that were only counted during the scan."""
         for topic, (count, physical) in self._homeless.items():
             name = topic.decode("utf-8", "replace")
             path = self.files.paths.queues / name.replace("/", "\ufffd")
@@ -351,23 +351,23 @@ class Verifier:
             else:
                 self._say(path, None, f"{count} records have no queue, the first at log offset {physical}")
         for name, count in self._superseded.items():
-            text = f"{count} records are older than the queues: the topic was deleted and made again"
+            text = f"{count} records are older than the queues: the topic was deleted and created again"
             self._say(self.files.paths.queues / name, None, text, problem=False)
         count, physical = self._pending
         if count:
-            text = f"{count} records have no entries yet, the first at log offset {physical}: the next start sees to it"
+            text = f"{count} records have no entries yet, the first at log offset {physical}: the next start adds them"
             self._say(self.files.paths.queues, None, text, problem=False)
         count, physical = self._log.times_back, self._log.first_back
         if count:
             text = f"store times go back {count} times, first at log offset {physical}: searching by time is inexact"
             self._say(self.files.paths.commit_log, None, text, problem=False)
 
-    # ── Entries that no record has asked for ──────────────────────────────────────────────────────────────────────
+    # ── Entries without a record ──────────────────────────────────────────────────────────────────────────────────
 
     def _check_unmatched(self) -> None:
         for queue in self._all_queues():
             if queue.asked_end > queue.end and not self.live:
-                text = f"entry {queue.end}: empty, though there are entries behind it up to {queue.asked_end - 1}"
+                text = f"entry {queue.end}: empty, though later entries exist, up to {queue.asked_end - 1}"
                 self._say(*self._place(queue.files, queue.end), text)
             elif queue.matched < queue.live:
                 self._check_entries(queue)
@@ -387,12 +387,12 @@ class Verifier:
                 self._say(*self._place(queue.files, number), f"entry {number}: at log offset {physical} {why}")
 
     def _why_not(self, queue: QueueCheck, number: int, physical: int, size: int) -> str:
-        """Why what is at this place of the log can't be what the entry stands for."""
+        """Why the bytes at this log offset can't be the record of the entry."""
         scanner = self.files.log.scanner(physical)
         if scanner is None or scanner.step() != Found.RECORD:
-            return f"there is no record that holds ({scanner.reason if scanner is not None else 'no such segment'})"
+            return f"there is no valid record ({scanner.reason if scanner is not None else 'no such segment'})"
         if scanner.size != size:
-            return ""  # said during the walk
+            return ""  # reported during the scan
         topic = scanner.topic.decode("utf-8", "surrogateescape")
         found = (topic, scanner.queue_id, scanner.queue_offset)
         if queue.files.topic.startswith(LIGHT_TOPIC_PREFIX) or found == (
@@ -413,5 +413,5 @@ class Verifier:
             check.run(view, partial(self._say_of, view.path), self._progress)
         report.index_entries = check.entries
         if check.in_log < self._log.keys:
-            text = f"{self._log.keys - check.in_log} keys of records that it should know are not in it"
+            text = f"{self._log.keys - check.in_log} keys of records that it should have are missing"
             self._say(self.files.paths.index, None, text, problem=not self.lenient)

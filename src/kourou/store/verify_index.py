@@ -1,8 +1,8 @@
 # cython: annotation_typing=False
-"""Is an index file sound? Its chains, its slots, and the keys of the records that it points to.
+"""Verifies an index file: its chains, its slots, and the keys of the records that it points to.
 
-The newest entry of a slot is in the slot; each entry names the one that was the newest before it. So one walk over the
-entries in their order, with the newest of each slot at hand, says what every link must be.
+A slot has its newest entry; each entry has the number of the previously newest one. So one pass over the entries in
+order, with the newest entry of each slot, determines what every link must be.
 """
 
 import sys
@@ -19,16 +19,16 @@ from kourou.store.queue_entries import ENTRY_SIZE
 
 PROGRESS_STEP: Final = 4096
 
-# Under names that verify_index.pxd makes C constants.
+# Under names that verify_index.pxd declares as C constants.
 _STEP = PROGRESS_STEP
 _ENTRY = ENTRY_SIZE
 _NOT_ASCII = entry_layout.NOT_ASCII
 
 Trouble = tuple[int, str, bool]
-"""Where in the file, what, and whether it is a problem."""
+"""The position in the file, the text, and whether it is a problem."""
 
 Say = Callable[[int, str, bool], None]
-"""Hears of a trouble."""
+"""Called with a problem."""
 
 
 class IndexCheck:
@@ -40,13 +40,13 @@ class IndexCheck:
         self._log_end = log_end
         self._lenient = lenient
         self.entries = 0
-        self.in_log = 0  # entries for keys of records that are still there
-        self._known = -1  # the record whose hashes are at hand
+        self.in_log = 0  # entries for keys of existing records
+        self._known = -1  # the record whose hashes are loaded
         self._hashes: list[int] = []  # of its keys
-        self._entered: list[int] = []  # of its entries so far; they may begin in the file before
+        self._entered: list[int] = []  # of its entries so far; they may begin in the previous file
 
     def run(self, view: IndexView, say: Say, progress: Callable[[str, int, int], None]) -> None:
-        """Say what is wrong with a file."""
+        """Report the problems of a file."""
         if view.problem is not None:
             say(0, view.problem, True)
             return
@@ -60,13 +60,13 @@ class IndexCheck:
             at = entries_at + number * _ENTRY
             hash_, physical, seconds, before = entry_layout.index_entry(data, at)
             if hash_ < 0 or physical < 0 or seconds < 0:
-                say(at, f"entry {number}: hash {hash_}, log offset {physical}, {seconds} s make no sense", True)
+                say(at, f"entry {number}: hash {hash_}, log offset {physical}, {seconds} s are not valid", True)
                 continue
             slot = hash_ % slot_count
             if newest[slot] == 0:
                 used += 1
             if before != newest[slot]:
-                say(at, f"entry {number}: the one before it in its slot is {newest[slot]}, not {before}", True)
+                say(at, f"entry {number}: the previous entry of its slot is {newest[slot]}, not {before}", True)
             newest[slot] = number
             if physical < last_physical:
                 say(at, f"entry {number}: log offset {physical} after {last_physical}", True)
@@ -101,7 +101,7 @@ class IndexCheck:
         return self._key_hashes(scanner) if scanner is not None and scanner.step() == Found.RECORD else []
 
     def _tags_hash_at(self, physical: int) -> int:
-        """Since 5.5, Apache's broker has the tags of a record in the index, too: as a key with `T#` before it."""
+        """Since 5.5, Apache's broker also indexes the tags of a record, as a key with the prefix `T#`."""
         scanner = self._log.scanner(physical, crc=False) if physical < self._log_end else None
         if scanner is None or scanner.step() != Found.RECORD:
             return -1
@@ -109,7 +109,7 @@ class IndexCheck:
         return index_hash(f"{message.topic}#T#{message.properties.get('TAGS', '')}")
 
     def _key_hashes(self, scanner: Scanner) -> list[int]:
-        """The hashes of all keys of the record at which a scanner stands."""
+        """The hashes of all keys of a scanner's current record."""
         scanner.find_keys()
         topic = scanner.topic
         keys = scanner.keys.split(b" ") if scanner.keys_size else []
@@ -118,7 +118,7 @@ class IndexCheck:
         return [key_hash(topic, key) for key in keys if key]
 
     def _check_header(self, view: IndexView, last_physical: int, used: int) -> Iterator[Trouble]:
-        # One more than the last offset says that all keys of that record are entered. Apache's broker has the offset.
+        # One more than the last offset says that all keys of that record are added. Apache's broker writes the offset.
         if view.count > 1 and view.end_physical not in (last_physical, last_physical + 1):
             yield 24, f"it should end with log offset {last_physical}, not {view.end_physical}", not self._lenient
         if view.count > 1 and view.begin_physical != view.entry(1)[1]:
@@ -138,14 +138,14 @@ class IndexCheck:
             wanted, there = expected[at : at + SLOT_SIZE], found[at : at + SLOT_SIZE]
             if wanted != there:
                 number = int.from_bytes(there, signed=True)
-                # A slot is written before the header: after a kill it may know of one entry more.
+                # A slot is written before the header: after a kill it may have one more entry.
                 is_ahead = number >= view.count
                 text = f"slot {at // SLOT_SIZE}: the newest entry is {int.from_bytes(wanted)}, not {number}"
                 yield HEADER_SIZE + at, text, not (self._lenient and is_ahead)
 
 
 def key_hash(topic: bytes, key: bytes) -> int:
-    """The hash that the index has of a key."""
+    """The hash of a key in the index."""
     hash_ = entry_layout.key_hash(topic, key)
     if hash_ == _NOT_ASCII:
         return index_hash(f"{topic.decode('utf-8', 'replace')}#{key.decode('utf-8', 'replace')}")

@@ -1,7 +1,7 @@
 # cython: annotation_typing=False
-"""The hot loop of a verification: each record of the log, and the entry that its queue has for it.
+"""The hot loop of a verification: each record of the log, and its queue entry.
 
-Counting is done here; whatever is not as expected goes to a listener, who knows more.
+Records are counted here; everything unexpected is passed to a listener.
 """
 
 from collections.abc import Iterator
@@ -15,11 +15,11 @@ from kourou.store.offline import QueueFiles
 from kourou.store.queue_entries import BLANK_SIZE, ENTRY_SIZE
 
 PROGRESS_STEP: Final = 4096
-"""After how many records the listener hears how far it is."""
+"""The number of records after which the listener gets the progress."""
 
 _RECORD_CRC: Final = b"__CRC32#\x01"
 
-# Under names that verify_log.pxd makes C constants.
+# Under names that verify_log.pxd declares as C constants.
 _ENTRY = ENTRY_SIZE
 _BLANK = BLANK_SIZE
 _STEP = PROGRESS_STEP
@@ -30,23 +30,23 @@ _ROLLBACK = int(SysFlag.TRANSACTION_ROLLBACK)
 
 
 class Listener(Protocol):
-    """Hears of what is not as expected."""
+    """Receives everything unexpected."""
 
     def without_queue(self, scanner: Scanner) -> None:
-        """A record whose queue is not there."""
+        """A record whose queue is missing."""
 
     def mismatch(self, queue: "QueueCheck", number: int, physical: int, size: int, tags_code: int) -> None:
-        """A record whose entry is another, or none."""
+        """A record whose entry is wrong or missing."""
 
     def torn(self, scanner: Scanner, why: str) -> None:
-        """A record of which something does not hold that the CRC of its body says nothing about."""
+        """A record with damage that the CRC of its body does not cover."""
 
     def reached(self, physical: int) -> None:
-        """So far it is."""
+        """The progress."""
 
 
 class QueueCheck:
-    """What is learned about one queue."""
+    """The state of the check of one queue."""
 
     __slots__ = (
         "_block",
@@ -65,16 +65,16 @@ class QueueCheck:
         self.files = files
         self.end = files.first  # the number of the first empty entry
         self.live = 0  # entries of records in the log
-        self.first_physical = -1  # where the first of these records is; -1: there is none
-        self.max_physical = 0  # where the last one ends
-        self.matched = 0  # entries that their records have asked for
-        self.asked_end = 0  # behind the last of them
-        self._block = memoryview(b"")  # some entries, and the numbers of the first and of the one behind the last
+        self.first_physical = -1  # the position of the first of these records; -1: there is none
+        self.max_physical = 0  # the end of the last one
+        self.matched = 0  # entries with a matching record
+        self.asked_end = 0  # after the last of them
+        self._block = memoryview(b"")  # a block of entries, and the numbers of the first and after the last
         self._block_first = 0
         self._block_end = 0
 
     def scan(self, log_start: int) -> Iterator[tuple[int, str]]:
-        """Count the entries; numbers of those that do not hold, and why."""
+        """Count the entries; yields the numbers of invalid ones, and why."""
         for physical_offset, size, _ in self.files.entries(self.end):
             if physical_offset < self.max_physical:
                 yield self.end, f"it points to {physical_offset}, the record before it ends at {self.max_physical}"
@@ -89,7 +89,7 @@ class QueueCheck:
             self.end += 1
 
     def has(self, number: int, physical: int, size: int, tags_code: int) -> bool:
-        """Is this what the entry says?"""
+        """True if the entry has these values."""
         if not self._block_first <= number < self._block_end:
             block, self._block_first = self.files.block(number)
             self._block = memoryview(block)
@@ -105,7 +105,7 @@ class QueueCheck:
 
 
 class LogCheck:
-    """Walks over records. `queues` has the queues by topic and id; the index covers a span of the log."""
+    """Scans records. `queues` has the queues by topic and id; the index covers a range of the log."""
 
     def __init__(
         self, queues: dict[bytes, dict[int, QueueCheck]], index_from: int, index_to: int, listener: Listener
@@ -115,13 +115,13 @@ class LogCheck:
         self._index_to = index_to
         self._listener = listener
         self.records = 0
-        self.keys = 0  # of records that the index should know
+        self.keys = 0  # of records that the index should have
         self.last_ms = 0  # store time of the last record
         self.times_back = 0  # how often it was earlier than the one before
-        self.first_back = 0  # and where first
+        self.first_back = 0  # the position of the first
 
     def run(self, scanner: Scanner, view: memoryview) -> int:
-        """Check records up to something else, and say what that is: a `Found`."""
+        """Check records until something else is found; returns a `Found`."""
         last_topic, queues = b"", self._queues.get(b"", _NO_QUEUES)
         found = scanner.step()
         while found == _RECORD:
@@ -162,7 +162,7 @@ class LogCheck:
                     self.keys += 1
 
     def _check_rest(self, scanner: Scanner, view: memoryview, topic: bytes) -> None:
-        """What the CRC of the body says nothing about."""
+        """Check what the CRC of the body does not cover."""
         properties = bytes(view[scanner.properties_at : scanner.next_at])
         if properties.startswith(_RECORD_CRC, max(0, len(properties) - RECORD_CRC_SIZE)):
             try:

@@ -1,11 +1,11 @@
-"""The time of day, for what is stored and shown.
+"""The time of day, for store times and for display.
 
 All durations and deadlines run on the steady clock: `now_ms`, which every step gets. It starts at the time of day and
 never jumps. The time of day may: an administrator sets it, or a virtual machine resumes. The driver measures the
 difference before each step (`skew_ms`), and this module turns one time into the other.
 
     steady   ──────────────────────────────▶  now_ms: deadlines, intervals, time-outs
-    of day   ───────▶      ┌───────────────▶  at(now_ms): shown, compared with times that users give
+    of day   ───────▶      ┌───────────────▶  at(now_ms): displayed, compared with times from users
                     └──────┘  set back
     stamps   ───────▶ ╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌──────▶  stamp(now_ms): store times of messages
 
@@ -19,7 +19,7 @@ SLEW = 16
 
 
 class WallClock:
-    """What time of day it is at a time of the steady clock."""
+    """The time of day that corresponds to a time of the steady clock."""
 
     __slots__ = ("_last_ms", "_set_ms", "_steady_ms", "skew_ms")
 
@@ -36,16 +36,18 @@ class WallClock:
     def stamp(self, now_ms: int) -> int:
         """The store time of a message that arrives now: the time of day, but never earlier than the stamp before."""
         wall_ms = now_ms + self.skew_ms
-        if wall_ms >= self._last_ms:
+        if self._steady_ms is None:  # the first stamp
+            slewed_ms, self._steady_ms = self._set_ms, now_ms
+        else:
+            slewed_ms = self._set_ms + (now_ms - self._steady_ms) * (SLEW - 1) // SLEW
+        if wall_ms >= slewed_ms:
             self._last_ms = self._set_ms = wall_ms
             self._steady_ms = now_ms
-            return wall_ms
-        if self._steady_ms is None:  # the log is ahead of this machine's clock
-            self._steady_ms = now_ms
-        self._last_ms = max(self._last_ms, self._set_ms + (now_ms - self._steady_ms) * (SLEW - 1) // SLEW)
+        else:
+            self._last_ms = slewed_ms
         return self._last_ms
 
     def start_from(self, stamp_ms: int) -> None:
-        """The log has a message with this store time: no later one may have an earlier one."""
+        """The log has a message with this store time: no later message may have an earlier time."""
         self._last_ms = self._set_ms = max(self._last_ms, stamp_ms)
         self._steady_ms = None

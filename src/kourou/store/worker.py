@@ -1,4 +1,4 @@
-"""Threads that run a store's jobs. The owner submits them and takes them back; nobody else touches the store."""
+"""Threads that run a store's jobs. The owner submits them and takes them back; worker threads never touch the store."""
 
 import logging
 import threading
@@ -10,11 +10,11 @@ from kourou.store.jobs import Job
 log = logging.getLogger(__name__)
 
 THREADS = 2
-"""One may wait for the disk to sync the log while the other prepares a segment or syncs queues."""
+"""One thread may wait for a sync of the log while the other prepares a segment or syncs queues."""
 
 
 class Worker:
-    """Runs jobs. `on_done` is called in a worker thread: it must only wake the owner, who then calls `finished`."""
+    """Runs jobs. `on_done` is called in a worker thread: it must only wake the owner, which then calls `finished`."""
 
     def __init__(self, on_done: Callable[[], None] | None = None, threads: int = THREADS) -> None:
         self._todo: SimpleQueue[Job | None] = SimpleQueue()
@@ -30,14 +30,14 @@ class Worker:
         self._todo.put(job)
 
     def finished(self, *, wait: bool = False) -> list[Job]:
-        """Jobs that are done by now; with `wait`, at least one."""
+        """Finished jobs; with `wait`, at least one."""
         done = [self._done.get()] if wait else []
         while not self._done.empty():
             done.append(self._done.get())
         return done
 
     def close(self) -> list[Job]:
-        """Wait for the jobs under way to end; all that are done and were not taken yet."""
+        """Wait for running jobs to end; returns all finished jobs that were not taken yet."""
         for _ in self._threads:
             self._todo.put(None)
         for thread in self._threads:
@@ -48,7 +48,7 @@ class Worker:
         while (job := self._todo.get()) is not None:
             try:
                 job.run()
-            except Exception as error:  # the worker goes on, and the owner gets the job back
+            except Exception as error:  # the worker continues, and the owner gets the job back
                 log.exception("a job of the store failed: %s", type(job).__name__)
                 job.fail(error)
             self._done.put(job)

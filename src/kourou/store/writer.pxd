@@ -1,4 +1,4 @@
-# The C form of writer.py, for modules that are compiled.
+# The C version of writer.py, for compiled modules.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -60,7 +60,7 @@ cdef inline uint8_t* write_up_to_properties(
     Py_ssize_t topic_size,
     Py_ssize_t properties_size,
 ) noexcept nogil:
-    """All of a record but its first eight bytes and its properties: where these go."""
+    """Write a record except its first eight bytes and its properties; returns where the properties go."""
     _put32(p + 8, body_crc)
     _put32(p + 12, queue_id)
     _put32(p + 16, flag)

@@ -1,11 +1,11 @@
-"""How the bytes of a record get into a segment: the one thing of appending that plain and compiled Python do apart.
+"""Writes the bytes of a record into a segment: the part of appending that differs between plain and compiled Python.
 
-Here by `struct`; when commit_log.py is compiled, functions of the same names in writer.pxd take their place. Both
-trust their caller that the room is there and that the sizes are right. The layout is drawn in kourou.protocol.layout.
+This module uses `struct`; in the compiled commit_log.py, functions with the same names in writer.pxd replace it. Both
+trust the caller that the space is there and the sizes are right. kourou.protocol.layout draws the layout.
 
-A process may be killed between any two instructions, and what it wrote by then stays. So a record is written from its
-ninth byte on, and its size and its magic come last, in one piece (`publish`): until then there is none. A CRC covers
-the body alone, and a record whose properties are still missing would pass for whole, with us and with Java's broker.
+A process may be killed between any two instructions, and its writes stay. So a record is written from its ninth byte
+on, and its size and magic come last, as one write (`publish`): until then there is no record. The CRC covers only the
+body, so a record without its properties would look complete, to Kourou and to Java's broker.
 """
 
 import struct
@@ -65,7 +65,7 @@ def write_record(
 
 
 def body_crc(body: bytes) -> int:
-    """What a record has for the CRC of its body."""
+    """The CRC of a body as a record has it."""
     return crc32(body)
 
 
@@ -74,5 +74,5 @@ def has_zero(data: bytes) -> bool:
 
 
 def publish(view: memoryview, at: int, size: int, magic: int) -> None:
-    """All of it is there: now it is a record."""
+    """The record is complete: make it valid."""
     view[at : at + _HEAD.size] = _HEAD.pack(size, magic)

@@ -82,12 +82,20 @@ class Small:
         return self.store.jobs(self.now_ms)
 
     def work(self, ms: int = 2_000) -> list[Hashable]:
-        """Time passes, and all jobs that are due are done: who may be answered."""
+        """Time passes, and all jobs that are due are done. Returns the senders that may be answered."""
         tokens: list[Hashable] = []
         for job in self.later(ms):
             job.run()
             tokens += self.store.finished(job, self.now_ms)
         return tokens
+
+    def run(self, ms: int = 2_000) -> list[Job]:
+        """The same: the jobs that were done."""
+        jobs = self.later(ms)
+        for job in jobs:
+            job.run()
+            self.store.finished(job, self.now_ms)
+        return jobs
 
     def settle(self) -> None:
         """Until there is nothing more to do."""

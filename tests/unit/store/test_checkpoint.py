@@ -48,11 +48,11 @@ def test_a_missing_file_is_all_zeros_and_no_problem() -> None:
     [
         (b"", "0 bytes are too short"),
         (APACHE[:-1], "47 bytes are too short"),
-        (b"\xff" * FILE_SIZE, "times .* no sense"),
-        (b"\x7f" * FILE_SIZE, "times .* no sense"),
-        (Checkpoint(physical_ms=2**42).encode(), "times .* no sense"),
-        (Checkpoint(index_ms=-1).encode(), "times .* no sense"),
-        (Checkpoint(confirm=-2).encode(), "offsets .* no sense"),
+        (b"\xff" * FILE_SIZE, "times .* are invalid"),
+        (b"\x7f" * FILE_SIZE, "times .* are invalid"),
+        (Checkpoint(physical_ms=2**42).encode(), "times .* are invalid"),
+        (Checkpoint(index_ms=-1).encode(), "times .* are invalid"),
+        (Checkpoint(confirm=-2).encode(), "offsets .* are invalid"),
     ],
 )
 def test_what_makes_no_sense_is_all_zeros_and_said(

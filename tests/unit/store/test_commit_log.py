@@ -260,7 +260,7 @@ def test_a_segment_that_is_ready_and_not_given_back_is_used() -> None:
 
 
 class SlowDisk(RealDisk):
-    """Making a file takes until somebody lets it."""
+    """The creation of a file waits for the test."""
 
     def __init__(self, aside: Path) -> None:
         super().__init__(aside)
@@ -345,7 +345,7 @@ def test_nothing_is_written_after_a_failed_sync() -> None:
     log = failed_log(new_disk(), forget=False)
     assert log.failed is not None and "could not be synced at offset 3000: " in log.failed
     for refused in (lambda: append(log, 200), lambda: log.make_room(1), lambda: log.append_raw(memoryview(b"x"))):
-        with pytest.raises(DiskFailedError, match=r"Input/output error.*goes on by itself"):
+        with pytest.raises(DiskFailedError, match=r"Input/output error.*resumes automatically"):
             refused()
     assert log.prepare_spare(warm=False) is None
 

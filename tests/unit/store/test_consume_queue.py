@@ -165,7 +165,7 @@ def test_an_entry_that_is_not_there(open_queue: Open, number: int) -> None:
     queue = open_queue(log_start=1)
     fill(queue, 10)
     queue.expire(5 * SIZE)
-    with pytest.raises(IndexError, match=f"queue 3 of orders has no entry {number}: it goes from 5 to 10"):
+    with pytest.raises(IndexError, match=f"queue 3 of orders has no entry {number}; its entries are 5 to 10"):
         queue.entry(number)
 
 

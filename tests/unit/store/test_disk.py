@@ -280,7 +280,7 @@ def test_times_and_ratios(disk: Disk, root: Path) -> None:
 def test_a_lock_is_held_by_one(disk: Disk, root: Path) -> None:
     lock = disk.lock(root / "lock")
     assert disk.files(root) == {"lock": 4}
-    with pytest.raises(StoreInUseError, match="open already"):
+    with pytest.raises(StoreInUseError, match="already open"):
         disk.lock(root / "lock")
     lock.release()
     lock.release()
@@ -875,7 +875,7 @@ def _typed(disk: SimulatedDisk) -> tuple[Disk, Iterator[Disk], File]:
     return disk, disk.crash_images(1), disk.open(ROOT / "0")
 
 
-# ── Who may read the files ──────────────────────────────────────────────────────────────────────────────────────────
+# ── Permissions of files ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Queues with extensions: what dispatch puts into them, who reads it, and that they follow their queues."""
+"""Queues with extensions: what dispatch puts into them, how they are read, and that they follow their queues."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -88,7 +88,7 @@ def test_what_has_lost_its_unit_may_pass() -> None:
 
 @pytest.mark.parametrize("end", ["stop", "kill", "crash"])
 def test_it_goes_on_after_any_end(end: str) -> None:
-    """Over some files. Who was not synced is dispatched again, and gets another unit."""
+    """Over some files. A record that was not synced is dispatched again, and gets another unit."""
     small = extended(Small(settings=EXTENDED))
     send(small, 40)
     if end == "stop":

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from kourou.store.backoff import FIRST_MS
+from kourou.store.checkpoint import Checkpoint
 from kourou.store.errors import DiskFailedError, DiskFullError
 from kourou.store.jobs import PrepareSegment, RewriteLog, SyncLog, SyncQueues
+from kourou.store.queue_rewrite import ReadEntries
 from kourou.store.reading import GetStatus
 from kourou.testing.disk import SimulatedDisk
 
@@ -37,7 +39,7 @@ def test_a_failed_sync_stops_writing_and_is_repaired() -> None:
     small = failed()
     reason = small.store.refusal
     assert reason is not None and "/store/commitlog could not be synced" in reason and "Input/output error" in reason
-    with pytest.raises(DiskFailedError, match="goes on by itself"):
+    with pytest.raises(DiskFailedError, match="resumes automatically"):
         small.append(message(b"refused"))
     assert len(small.bodies()) == 3  # reading goes on
     assert small.work() == ["somebody"]
@@ -123,10 +125,118 @@ def test_a_stop_that_can_not_do_so_is_no_clean_one() -> None:
         assert len(small.again(image).bodies("doubtful")) == 2
 
 
-def test_queues_that_can_not_be_synced_are_made_again_by_the_next_start(caplog: pytest.LogCaptureFixture) -> None:
+def kept(small: Small) -> int:
+    """Up to where the checkpoint says that queues and index are durable."""
+    return Checkpoint.read(small.disk, ROOT / "checkpoint").covered
+
+
+def is_whole(small: Small, **counts: int) -> bool:
+    """Are so many messages in these topics, and has the index all their keys?"""
+    return all(
+        len(small.bodies(topic)) == count and all(small.by_key(f"k{number}", topic) for number in range(count))
+        for topic, count in counts.items()
+    )
+
+
+@pytest.mark.parametrize("forget", [True, False], ids=["pages are dropped", "pages stay"])
+@pytest.mark.parametrize("where", ["*/consumequeue/*", "*/index/*", "*/consumequeue/orders2/*", "*/[ci]*[ex]*/*"])
+def test_queues_and_index_that_can_not_be_synced_are_written_again(where: str, forget: bool) -> None:
+    """The next sync would succeed without writing what the first one left out."""
     small = Small()
     small.fill(30)
+    small.store.flush(small.now_ms)
+    small.fill(30, "orders2")
+    before = kept(small)
+    small.fill(25, "others")
+    small.disk.fail("sync", where=where, times=math.inf)
+    small.work(70_000)
+    small.disk.heal()
+    assert kept(small) == before, "nothing is known of what comes after it"
+    if forget:
+        small.disk.evict()
+    small.fill(3, "more")
+    small.settle()
+    assert kept(small) == small.store.log.end, "checkpoints go on"
+    counts = {"orders": 30, "orders2": 30, "others": 25, "more": 3}
+    assert is_whole(small, **counts)
+    for image in small.disk.crash_images(5):
+        assert is_whole(small.again(image), **counts)
+    small.close()
+    assert "abort" not in small.names("")
+    assert is_whole(small.again(small.disk.crash()), **counts)
+
+
+def test_queues_are_written_again_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kourou.store.queue_rewrite.ENTRIES_MAX", 7)
+    small = Small()
+    small.fill(100)
+    small.disk.fail("sync", where="*/consumequeue/*", times=10)
+    small.work(70_000)
+    small.disk.evict()
+    slices = 0
+    for _ in range(100):
+        slices += sum(isinstance(job, ReadEntries) for job in small.run(1_000))
+    assert slices >= 100 // 7
+    assert kept(small) == small.store.log.end and is_whole(small, orders=100)
+
+
+def test_a_disk_that_fails_for_long_is_asked_again_and_again() -> None:
+    small = Small()
+    small.fill(30)
+    small.disk.fail("sync", where="*/consumequeue/*", times=math.inf)
+    for _ in range(20):
+        small.work(5_000)
+        small.fill(2)
+        small.disk.evict()
+    assert kept(small) == 0
+    small.disk.heal()
+    small.settle()
+    assert kept(small) == small.store.log.end
+    assert len(small.bodies()) == 70
+    for image in small.disk.crash_images(5):
+        assert len(small.again(image).bodies()) == 70
+
+
+def test_the_log_is_cut_while_queues_are_written_again() -> None:
+    """Other records get the places of those that were cut, and their entries stay."""
+    small = Small()
+    ends = [(place.physical_offset + place.size) for place in small.send(*(message(b"old") for _ in range(20)))]
     small.disk.fail("sync", where="*/consumequeue/*")
+    small.work(70_000)
+    small.disk.evict()
+    (job,) = [job for job in small.later(1_000) if isinstance(job, ReadEntries)]
+    job.run()
+    small.store.truncate(ends[9], small.now_ms)
+    small.send(*(message(b"newer") for _ in range(5)))
+    small.store.finished(job, small.now_ms)
+    small.settle()
+    assert small.bodies() == [b"old"] * 10 + [b"newer"] * 5
+    for image in small.disk.crash_images(5):
+        assert small.again(image).bodies() == [b"old"] * 10 + [b"newer"] * 5
+
+
+def test_a_topic_is_removed_while_its_queues_are_written_again() -> None:
+    small = Small()
+    small.fill(20)
+    small.fill(5, "others")
+    small.disk.fail("sync", where="*/consumequeue/*", times=2)
+    small.work(70_000)
+    (job,) = [job for job in small.later(1_000) if isinstance(job, ReadEntries)]
+    job.run()
+    small.store.remove_topic("orders")
+    small.store.keep_removed()
+    small.send(message(b"new"))
+    small.store.finished(job, small.now_ms)
+    small.settle()
+    assert small.bodies() == [b"new"] and len(small.bodies("others")) == 5
+    assert kept(small) == small.store.log.end
+
+
+def test_names_that_can_not_be_synced_are_made_again_by_the_next_start(caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing short of another change to a folder has the system write it once more."""
+    small = Small()
+    small.fill(30)
+    small.disk.fail("sync_folder", where="*/consumequeue/*")
     small.work(70_000)
     assert "the next start will rebuild them" in caplog.text
     small.fill(3, "more")
@@ -136,6 +246,18 @@ def test_queues_that_can_not_be_synced_are_made_again_by_the_next_start(caplog: 
     for image in small.disk.crash_images(5):
         again = small.again(image)
         assert (len(again.bodies()), len(again.bodies("more"))) == (30, 3)
+
+
+def test_too_many_open_files_are_no_reason_to_doubt() -> None:
+    """The folder could not be opened, and so the disk was not asked: it is enough to try again."""
+    small = Small()
+    small.fill(30)
+    small.disk.fail("sync_folder", errno.EMFILE, where="*/consumequeue/*")
+    small.work(70_000)
+    small.settle()
+    assert kept(small) == small.store.log.end
+    for image in small.disk.crash_images(5):
+        assert len(small.again(image).bodies()) == 30
 
 
 def test_a_checkpoint_that_finds_no_room_is_tried_again() -> None:
@@ -205,7 +327,7 @@ def test_a_segment_that_can_not_be_prepared_is_tried_later(caplog: pytest.LogCap
     small = Small()
     small.disk.fail("create", errno.ENOSPC)
     small.work()
-    assert "no segment is prepared, which is retried: [Errno 28] No space left on device" in caplog.text
+    assert "the next segment can't be prepared; this will be retried: [Errno 28] No space left on device" in caplog.text
     assert not any(isinstance(job, PrepareSegment) for job in small.later(FIRST_MS - 1))
     assert any(isinstance(job, PrepareSegment) for job in small.later(1))
 

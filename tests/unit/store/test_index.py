@@ -384,7 +384,7 @@ def test_files_of_unknown_sizes_are_refused(disk: Disk, folder: Path, slots: int
     fill(old, 1)
     old.close()
     with pytest.raises(
-        BadStoreError, match="set maxHashSlotNum and maxIndexNum to what they were, or remove the folder"
+        BadStoreError, match="set maxHashSlotNum and maxIndexNum to their previous values, or remove the folder"
     ):
         make(disk, folder)
 

@@ -153,7 +153,7 @@ def test_names_are_escaped_and_numbers_are_whole() -> None:
 
 def test_an_offset_that_is_no_integer_is_not_written() -> None:
     file = MetadataFile(SimulatedDisk(Random(1)), CONFIG, CONSUMER_OFFSETS)
-    with pytest.raises(AssertionError, match="integers alone"):
+    with pytest.raises(AssertionError, match="only integers"):
         file.encode(ConsumerOffsets(offset_table={"t@g": {0: True}}))
 
 
@@ -369,6 +369,17 @@ def test_a_large_table_is_encoded_in_slices() -> None:
     assert b"".join(content) == whole
     assert len(held) > 10 and held == sorted(held)
     assert max(after - before for before, after in pairwise(held)) < 100_000
+
+
+def test_a_table_of_few_large_entries_is_encoded_in_slices() -> None:
+    """Such as policies, of which one user may have thousands."""
+    attributes = {f"attribute-{number}": "x" * 30 for number in range(500)}
+    many = {f"topic-{number}": TopicConfig(topic_name=f"topic-{number}", attributes=attributes) for number in range(50)}
+    value = TopicConfigSerializeWrapper(topic_config_table=many)
+    slices = MetadataFile(SimulatedDisk(Random(1)), CONFIG, TOPICS).encode_slices(value)
+    held = list(slices)
+    assert max(after - before for before, after in pairwise(held)) < 100_000
+    assert held[-1] > 1_000_000
 
 
 @pytest.mark.parametrize("backup", [None, *BROKEN])

@@ -39,5 +39,5 @@ def test_all_files_keep_their_sizes(tmp_path: Path) -> None:
 
 def test_index_of_unusual_proportion_is_not_guessed(tmp_path: Path) -> None:
     fill(tmp_path, replace(FIRST, index_slots=26), 1_000_000)
-    with pytest.raises(BadStoreError, match="was not made with 1000 slots"):
+    with pytest.raises(BadStoreError, match="was not created with 1000 slots"):
         fill(tmp_path, LATER, 2_000_000)

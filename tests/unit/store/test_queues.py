@@ -10,11 +10,11 @@ from random import Random
 import pytest
 
 from kourou.store.consume_queue import ConsumeQueue
-from kourou.store.queues import Queues
+from kourou.store.queues import CLOSED_IN_SLICE, Queues
 from kourou.store.settings import StoreSettings
 from kourou.testing.disk import SimulatedDisk
 
-from .small import ROOT, SETTINGS, Small, message, new_disk
+from .small import LOG, ROOT, SETTINGS, Small, message, new_disk
 
 COUNT = 10_000
 MAPPED_MAX = StoreSettings().mapped_queues_max
@@ -192,3 +192,33 @@ def test_a_queue_that_let_go_by_itself_does_not_lose_its_view_while_it_is_writte
     put(first)
     assert first.end == 2
     assert first.entry(1) == (10_000, 100, 7)
+
+
+def test_queues_of_a_removed_topic_are_closed_in_slices() -> None:
+    these = queues(SimulatedDisk(Random(1)), 4 * CLOSED_IN_SLICE)
+    for queue_id in range(CLOSED_IN_SLICE + 2):
+        put(these.ensure("wide", queue_id))
+    assert these.remove_topic("wide") == CLOSED_IN_SLICE + 2
+    assert these.get("wide", 0) is None
+    put(these.ensure("wide", 0))
+    assert these.mapped_count == 3
+    these.close_forgotten()
+    assert these.mapped_count == 1
+    assert [queue.end for queue in these.opened()] == [1]
+
+
+def test_a_topic_that_is_not_utf8_does_not_prevent_a_clean_stop() -> None:
+    """A damaged record may have one."""
+    small = Small()
+    small.send(message(b"one"), message(b"two", "gone\ufffd"))
+    small.settle()
+    small.close()
+    segment = LOG / f"{0:020}"
+    content = small.disk.peek(segment) or b""
+    small.disk.install(segment, content.replace("gone\ufffd".encode(), b"gone\xac\xac\xac"))
+    small.disk.remove_folder(ROOT / "consumequeue")
+    again = small.again()
+    assert again.bodies() == [b"one"]
+    again.close()
+    assert again.disk.peek(ROOT / "abort") is None
+    assert again.again().bodies() == [b"one"]

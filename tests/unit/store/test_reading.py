@@ -88,7 +88,7 @@ def answer(result: GetResult) -> tuple[GetStatus, int]:
 def lose_first_segments(store: Store, count: int) -> None:
     """As retention does it, before the queues follow."""
     for _ in range(count):
-        store._disk.remove(store.log.segments.drop_first())
+        store.disk.remove(store.log.segments.drop_first())
 
 
 # ── The status of an offset ───────────────────────────────────────────────────────────────────────────────────────
@@ -179,7 +179,7 @@ def test_the_last_reason_counts(store: Store) -> None:
 def test_a_queue_file_that_can_not_be_read(
     code: int, next_offset: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If it is gone, reading goes on behind it. Otherwise nobody is sent past messages that may be read later."""
+    """If it was removed, reading continues after it. Otherwise no reader skips messages that may be read later."""
     disk = SimulatedDisk(Random(1))
     store = opened(disk, tmp_path / "store", replace(SETTINGS, queue_file_entries=4))
     send(store, *numbered(10))
@@ -364,7 +364,7 @@ def test_a_filter_gives_up_for_now_after_many_entries(store: Store) -> None:
     assert answer(result) == (GetStatus.NO_MATCHED_MESSAGE, ReadLimits().scan_count)
     result = store.reader.get("orders", 0, 800, 32, accepts=lambda code: code == java_hash("b"))
     assert (answer(result), len(result.records)) == ((GetStatus.FOUND, 901), 1)
-    # Who asks for more gets more looked at.
+    # A larger request examines more entries.
     result = store.reader.get("orders", 0, 0, 900, accepts=lambda _: False)
     assert result.next_offset == 900
 
@@ -386,7 +386,7 @@ def test_blanks_are_passed_over(store: Store) -> None:
     assert answer(get(store, 2)) == (GetStatus.MESSAGE_WAS_REMOVING, 5)
 
 
-# ── Records that somebody holds ───────────────────────────────────────────────────────────────────────────────────
+# ── Records in use ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_records_stay_as_they_are_when_the_log_goes_on_and_segments_go(store: Store) -> None:

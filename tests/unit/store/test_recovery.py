@@ -141,8 +141,8 @@ def test_without_a_log_there_are_no_queues(small: Small) -> None:
             f"{SEGMENT:020} has 100 bytes where {SEGMENT} are expected",
         ),
         (lambda disk: disk.cut(LOG / f"{SEGMENT:020}", 0), f"{SEGMENT:020} has 0 bytes"),
-        (lambda disk: disk.install(LOG / "notes.txt", b"x"), "notes.txt is no segment"),
-        (lambda disk: disk.install(LOG / f"{7:020}", bytes(SEGMENT)), f"{7:020}: its name is no multiple"),
+        (lambda disk: disk.install(LOG / "notes.txt", b"x"), "notes.txt is not a segment"),
+        (lambda disk: disk.install(LOG / f"{7:020}", bytes(SEGMENT)), f"{7:020}: its name is not a multiple"),
     ],
 )
 def test_broken_folders_are_refused(small: Small, change: Callable[[SimulatedDisk], None], reason: str) -> None:
@@ -169,7 +169,7 @@ def test_an_empty_last_segment_is_a_creation_cut_short(small: Small) -> None:
     [
         (lambda disk: disk.lose(QUEUE / f"{200:020}"), f"orders/0: {200:020} is missing before {400:020}"),
         (lambda disk: disk.cut(QUEUE / f"{0:020}", 20), f"orders/0/{0:020} has 20 bytes where 200 are expected"),
-        (lambda disk: disk.install(QUEUE / "notes", b""), "orders/0/notes is no segment"),
+        (lambda disk: disk.install(QUEUE / "notes", b""), "orders/0/notes is not a segment"),
     ],
 )
 def test_a_broken_queue_is_named(small: Small, change: Callable[[SimulatedDisk], None], reason: str) -> None:
@@ -426,7 +426,7 @@ def test_damage_amid_what_was_safe_is_not_the_end(at: int, ours: bool) -> None:
         by_time = replace_struct(Checkpoint.read(small.disk, ROOT / "checkpoint"), flushed_physical=0)
         by_time.write(small.disk, ROOT / "checkpoint")
     again = small.again()
-    assert f"bytes at {offset} do not hold" in again.store.report.damage[0]
+    assert f"bytes at {offset} are invalid" in again.store.report.damage[0]
     assert f"commitlog/{0:020}" in again.store.report.damage[0]
     assert again.bodies() == BODIES[:10] + BODIES[11:]
     assert again.bodies(offset=11) == BODIES[11:]
@@ -468,6 +468,18 @@ def test_damage_in_a_queue_offset_does_not_cost_the_queue() -> None:
     small.disk.install(LOG / f"{0:020}", bytes(content))
     small.disk.remove_folder(ROOT / "consumequeue")
     assert small.again().bodies(offset=1) == BODIES[1:]
+
+
+@pytest.mark.parametrize("queue_offset", [-1, -(2**63), 2**58 + 1, 2**63 - 1])
+def test_a_queue_offset_that_can_not_be_is_passed_over(queue_offset: int) -> None:
+    small = written(clean=False)
+    content = bytearray(small.disk.read(LOG / f"{0:020}") or b"")
+    content[20:28] = queue_offset.to_bytes(8, signed=True)
+    small.disk.install(LOG / f"{0:020}", bytes(content))
+    small.disk.remove_folder(ROOT / "consumequeue")
+    again = small.again()
+    assert again.bodies(offset=1) == BODIES[1:]
+    assert again.store.reader.offsets("orders", 0)[1] == COUNT
 
 
 def test_a_damaged_topic_stays_below_the_folder() -> None:

@@ -118,9 +118,9 @@ def test_an_empty_last_file_is_a_creation_cut_short(disk: Disk, folder: Path) ->
         (segment_name(3 * SIZE), SIZE, f"{segment_name(2 * SIZE)} is missing before {segment_name(3 * SIZE)}"),
         (segment_name(2 * SIZE), SIZE - 1, f"has {SIZE - 1} bytes where {SIZE} are expected"),
         (segment_name(2 * SIZE), SIZE + 1, "was written with another file size; set that size, or restore the file"),
-        (segment_name(2 * SIZE + 1), SIZE, f"no multiple of the file size {SIZE}"),
-        ("notes.txt", 5, "notes.txt is no segment"),
-        ("-0000000000000000001", SIZE, "is no segment"),
+        (segment_name(2 * SIZE + 1), SIZE, f"not a multiple of the file size {SIZE}"),
+        ("notes.txt", 5, "notes.txt is not a segment"),
+        ("-0000000000000000001", SIZE, "is not a segment"),
     ],
 )
 def test_what_can_not_be_is_named(disk: Disk, folder: Path, name: str, size: int, said: str) -> None:

@@ -330,7 +330,7 @@ def test_a_job_does_nothing_once_a_store_is_abandoned() -> None:
 
 def test_the_lock_is_released_however_it_ends() -> None:
     small = Small()
-    with pytest.raises(StoreInUseError, match="open already"):
+    with pytest.raises(StoreInUseError, match="already open"):
         small.again()
     small.disk.fail("replace", where="*/checkpoint")
     small.send(message(b"one"))
@@ -393,7 +393,7 @@ def test_a_second_process_is_kept_out(tmp_path: Path) -> None:
         return Store.open(tmp_path, SETTINGS, store_host=HOST, now_ms=BEGIN_MS, file_time=file_time)
 
     store = open_it()
-    with pytest.raises(StoreInUseError, match=rf"{tmp_path} is open already .*stop the broker that has it"):
+    with pytest.raises(StoreInUseError, match=rf"{tmp_path} is already open .*stop the broker that uses it"):
         open_it()
     store.close(BEGIN_MS)
     open_it().close(BEGIN_MS)
@@ -454,7 +454,7 @@ def test_the_new_life_of_a_topic_survives(way: str) -> None:
 
 
 def test_a_topic_removed_while_some_of_it_is_not_visible() -> None:
-    """Those never become visible, and the next message begins anew."""
+    """Those never become visible, and the next message begins again."""
     small = Small(settings=SYNC)
     small.fill(3)
     small.settle()

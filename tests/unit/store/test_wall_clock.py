@@ -1,6 +1,6 @@
 """The time of day, which may jump, and the store times made of it, which may not go back."""
 
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from kourou.store.wall_clock import SLEW, WallClock
 
@@ -38,6 +38,8 @@ def test_a_log_from_the_future_is_gone_on_from() -> None:
     assert clock.stamp(HOUR + 1_600) == 5 * HOUR + 1_500
 
 
+@example([(0, 0), (0, -17)])  # less than the time until the next stamp
+@example([(0, 0), (0, -31)])
 @given(st.lists(st.tuples(st.integers(0, 10_000), st.integers(-2 * HOUR, 2 * HOUR)), min_size=1))
 def test_stamps_never_go_back_nor_stand_still(moves: list[tuple[int, int]]) -> None:
     clock, now, last = WallClock(), 100 * HOUR, 0
