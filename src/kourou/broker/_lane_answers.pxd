@@ -23,9 +23,9 @@ cdef class Answers:
     cdef begin(self)
     cdef bytes take_ready(self)
     cdef bytes take_held(self)
-    cdef uint8_t* begin_send(self, Py_ssize_t ids, Py_ssize_t key_size) except NULL
+    cdef uint8_t* begin_send(self, Py_ssize_t ids, Py_ssize_t texts_size) except NULL
     cdef void end_send(
-        self, uint8_t* p, int32_t opaque, long long queue_id, long long queue_offset, Text* unique_key
+        self, uint8_t* p, int32_t opaque, long long queue_id, long long queue_offset, Text* unique_key, Text* handle
     ) noexcept
     cdef int add_pull(
         self,

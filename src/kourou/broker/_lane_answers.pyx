@@ -1,4 +1,4 @@
-"""The answers of one read, as the bytes that leave: `encode` of protocol/command.py writes the same.
+"""The answers of one read, as the bytes that are sent: `encode` of protocol/command.py writes the same.
 
 Answers to sends wait in `held` where a send is only answered when its messages are durable; all others are `ready`.
 """
@@ -28,7 +28,7 @@ cdef bytes _END_OF_FIELDS = b'},"flag":1,"language":' + msgspec.json.encode(OUR_
 
 
 def pull_tail(int topic_sys_flag, int group_sys_flag):
-    """The last fields of an answer to a pull, and what follows up to its number."""
+    """The last fields of an answer to a pull, and the bytes up to its number."""
     return f'","topicSysFlag":"{topic_sys_flag}","groupSysFlag":"{group_sys_flag}"'.encode() + _END_OF_FIELDS
 
 
@@ -57,17 +57,23 @@ cdef class Answers:
 
     # ── Sends ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    cdef uint8_t* begin_send(self, Py_ssize_t ids, Py_ssize_t key_size) except NULL:
-        """Begin an answer to a send of `ids` messages: where `put_id` writes their ids, with commas between them."""
+    cdef uint8_t* begin_send(self, Py_ssize_t ids, Py_ssize_t texts_size) except NULL:
+        """Begin an answer to a send of `ids` messages: where `put_id` writes their ids, with commas between them.
+
+        `texts_size` is that of the unique key and of the handle.
+        """
         cdef Out* out = &self.held if self.must_wait else &self.ready
         cdef Py_ssize_t ids_size = ids * (ID_SIZE_MAX + PyBytes_GET_SIZE(self.host_hex))
-        _make_room(out, FIXED_SIZE + PyBytes_GET_SIZE(self.send_fields) + key_size + ids_size)
+        _make_room(out, FIXED_SIZE + PyBytes_GET_SIZE(self.send_fields) + texts_size + ids_size)
         return put(put_bytes(out.data + out.size + 8, _HEAD), b'"msgId":"', 9)
 
     cdef void end_send(
-        self, uint8_t* p, int32_t opaque, long long queue_id, long long queue_offset, Text* unique_key
+        self, uint8_t* p, int32_t opaque, long long queue_id, long long queue_offset, Text* unique_key, Text* handle
     ) noexcept:
-        """Write the rest after the ids. Without this call, there is no answer."""
+        """Write the rest after the ids. Without this call there is no answer.
+
+        `handle` is that of a timed message, by which it can be recalled; its size is 0 if there is none.
+        """
         cdef Out* out = &self.held if self.must_wait else &self.ready
         cdef uint8_t* frame = out.data + out.size
         p = put(p, b'","queueId":"', 13)
@@ -79,6 +85,11 @@ cdef class Answers:
         if unique_key.at != NULL:
             p = put(p, b',"transactionId":"', 18)
             p = put(p, <const char*>unique_key.at, unique_key.size)
+            p[0] = c'"'
+            p += 1
+        if handle.size:
+            p = put(p, b',"recallHandle":"', 17)
+            p = put(p, <const char*>handle.at, handle.size)
             p[0] = c'"'
             p += 1
         p = put_bytes(p, _END_OF_FIELDS)

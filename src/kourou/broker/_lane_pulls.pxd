@@ -30,6 +30,7 @@ cdef class Pulls:
     cdef object _settings, _topics, _groups, _clients, _offsets, _stats
     cdef dict _known
     cdef Subscriber _last
+    cdef set granted  # topics and groups that the sender of the request may pull; None: all
     cdef bint is_bulk  # a pull in bulk was served in this read
 
     # What the settings say, as of `_epoch`.

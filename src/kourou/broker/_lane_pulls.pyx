@@ -83,7 +83,7 @@ cdef class Pulls:
     # ── Steps and reads ───────────────────────────────────────────────────────────────────────────────────────────
 
     cdef look(self, long long epoch):
-        """The machine has made a step: what do the settings and the tables allow now?"""
+        """The machine has made a step: read again what the settings and the tables allow."""
         settings = self._settings
         self._epoch = epoch
         self._may_pull = (
@@ -116,6 +116,8 @@ cdef class Pulls:
         is_bulk = (numbers.sys_flag & BULK) != 0
         subscriber = self._subscriber(request, is_given)
         if subscriber is None or numbers.queue_id >= subscriber.queue_limit:
+            return False
+        if self.granted is not None and (subscriber.topic, subscriber.group) not in self.granted:
             return False
         if not is_given and subscriber.sub_version < numbers.sub_version:
             return False
@@ -167,7 +169,7 @@ cdef class Pulls:
         return subscriber
 
     cdef bint _is_current(self, Subscriber subscriber) except -1:
-        """Do the tables still have what was learned?"""
+        """Do the tables still have the cached group?"""
         if self._topics.table.get(subscriber.topic) is not subscriber.topic_config:
             return False
         if self._groups.table.get(subscriber.group) is not subscriber.group_config:
@@ -188,7 +190,7 @@ cdef class Pulls:
         group = subscriber.group_config = self._groups.table.get(subscriber.group)
         if topic is None or group is None or not group.consume_enable or not group.consume_broadcast_enable:
             return None
-        if not topic.perm & _READ:
+        if not topic.perm & _READ or subscriber.topic in self._topics.static:
             return None
         if is_given:
             given = _text(&request.fields[SUBSCRIPTION]) if has(request, SUBSCRIPTION) else None
@@ -224,7 +226,7 @@ cdef str _text(Text* text):
 
 
 cdef bytes _key(Request* request, bint is_given):
-    """Topic and group, and the subscription where a pull brings it: a quote can be in none of them."""
+    """Topic and group, and the subscription if the pull has one: none of them can contain a quote."""
     cdef Text* topic = &request.fields[TOPIC]
     cdef Text* group = &request.fields[GROUP]
     cdef bytes key = PyBytes_FromStringAndSize(NULL, topic.size + 1 + group.size)

@@ -1,8 +1,8 @@
 """Scanning for the lane: a frame, the fields of its header, the properties of a message.
 
     frame ─▶ scan_frame ─▶ Request: code, flag, opaque, the place of each field, the body
-                              ├ send_numbers, pull_numbers   the fields that are numbers
-                              └ find_properties              the properties of a send, checked pair by pair
+                              ├ send_numbers, pull_numbers, end_numbers   the fields that are numbers
+                              └ find_properties                           the properties of a send, checked pair by pair
 
 The functions accept requests as clients usually write them. For anything else they report failure (0 or False), and the
 general path serves the request.
@@ -36,9 +36,11 @@ cdef enum:
 
 cdef int _FRAME_MAX = FRAME_SIZE_MAX
 cdef int64_t INT32_LOW = -2147483648, INT32_HIGH = 2147483647
+cdef int64_t TIME_MAX = <int64_t>1 << 40  # of a delay that is usual
 cdef int64_t WIDE = <int64_t>1 << 59  # larger than any offset or time
-cdef uint32_t _SEND_NEEDS = 0xFF  # a … h
-cdef uint32_t _PULL_NEEDS = 0x1FF << TOPIC  # topic … subVersion
+cdef uint64_t _SEND_NEEDS = 0xFF  # a … h
+cdef uint64_t _PULL_NEEDS = 0x1FF << TOPIC  # topic … subVersion
+cdef uint64_t _END_NEEDS = (<uint64_t>1 << END_ID | <uint64_t>0xF << END_GROUP)  # msgId, producerGroup … commitOrRollback
 
 
 # ── Frames and headers ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -72,6 +74,9 @@ cdef bint _scan_header(const uint8_t* p, const uint8_t* end, Request* request) n
     cdef int met
     request.seen = 0
     request.escaped = False
+    request.signed = False
+    request.access_key.at = NULL
+    request.field_count = 0
     begin_header(&header)
     while True:
         met = next_key(&p, end, &header)
@@ -88,12 +93,13 @@ cdef bint _scan_header(const uint8_t* p, const uint8_t* end, Request* request) n
 
 
 cdef inline bint _is_ours(int32_t code) noexcept nogil:
-    return code == SEND_V2 or code == PULL or code == SEND_BATCH
+    return code == SEND_V2 or code == PULL or code == SEND_BATCH or code == END_TRANSACTION
 
 
 cdef const uint8_t* _scan_fields(const uint8_t* p, const uint8_t* end, Request* request) noexcept nogil:
     """Read the object of header fields that begins at p: where it ends. NULL: it is unusual."""
     cdef const uint8_t* stop
+    cdef const uint8_t* name
     cdef int field
     cdef bint escaped = False
     if p >= end or p[0] != c'{':
@@ -103,15 +109,29 @@ cdef const uint8_t* _scan_fields(const uint8_t* p, const uint8_t* end, Request* 
         stop = name_end(p, end)
         if stop == NULL:
             return NULL
+        name = p
         field = _field(p, stop - p)
         p = stop + 3
         stop = value_end(p, end, &escaped)
         if stop == NULL or field == UNKNOWN or (escaped and field != I_PROPERTIES):
             return NULL
-        if field != IGNORED:
-            if request.seen & (<uint32_t>1 << field):
+        if request.collects:
+            if request.field_count == SIGNED_FIELDS_MAX:
                 return NULL
-            request.seen |= <uint32_t>1 << field
+            request.names[request.field_count].at = name
+            request.names[request.field_count].size = p - 3 - name
+            request.values[request.field_count].at = p
+            request.values[request.field_count].size = stop - p
+            request.field_count += 1
+        if field == SIGNATURE:
+            request.signed = True
+            if name[0] == c'A':
+                request.access_key.at = p
+                request.access_key.size = stop - p
+        elif field != IGNORED:
+            if request.seen & (<uint64_t>1 << field):
+                return NULL
+            request.seen |= <uint64_t>1 << field
             request.fields[field].at = p
             request.fields[field].size = stop - p
             if field == I_PROPERTIES:
@@ -127,11 +147,15 @@ cdef int _field(const uint8_t* name, Py_ssize_t size) noexcept nogil:
     if size == 5:
         if memcmp(name, b"topic", 5) == 0:
             return TOPIC
+        if memcmp(name, b"msgId", 5) == 0:
+            return END_ID
         return IGNORED if memcmp(name, b"bname", 5) == 0 else UNKNOWN
     if size == 7:
         if memcmp(name, b"queueId", 7) == 0:
             return QUEUE_ID
         return SYS_FLAG if memcmp(name, b"sysFlag", 7) == 0 else UNKNOWN
+    if size == 9:
+        return SIGNATURE if memcmp(name, b"AccessKey", 9) == 0 or memcmp(name, b"Signature", 9) == 0 else UNKNOWN
     if size == 10:
         if memcmp(name, b"maxMsgNums", 10) == 0:
             return MAX_NUMS
@@ -147,9 +171,23 @@ cdef int _field(const uint8_t* name, Py_ssize_t size) noexcept nogil:
     if size == 13:
         if memcmp(name, b"consumerGroup", 13) == 0:
             return GROUP
+        if memcmp(name, b"producerGroup", 13) == 0:
+            return END_GROUP
+        if memcmp(name, b"transactionId", 13) == 0:
+            return END_TRANSACTION_ID
+        if memcmp(name, b"SecurityToken", 13) == 0:
+            return SIGNATURE
         return SOURCE if memcmp(name, b"requestSource", 13) == 0 else UNKNOWN
-    if equals(name, size, b"suspendTimeoutMillis", 20):
-        return SUSPEND
+    if size == 20:
+        if memcmp(name, b"suspendTimeoutMillis", 20) == 0:
+            return SUSPEND
+        if memcmp(name, b"tranStateTableOffset", 20) == 0:
+            return END_QUEUE_OFFSET
+        return END_FROM_CHECK if memcmp(name, b"fromTransactionCheck", 20) == 0 else UNKNOWN
+    if equals(name, size, b"commitLogOffset", 15):
+        return END_LOG_OFFSET
+    if equals(name, size, b"commitOrRollback", 16):
+        return END_OUTCOME
     if equals(name, size, b"expressionType", 14):
         return EXPRESSION
     if equals(name, size, b"lo", 2) or equals(name, size, b"ns", 2) or equals(name, size, b"nsd", 3):
@@ -202,10 +240,25 @@ cdef bint pull_numbers(Request* request, PullNumbers* numbers) noexcept nogil:
     )
 
 
-cdef bint _int(Request* request, int field, int64_t low, int64_t high, int64_t* value) noexcept nogil:
-    """The number in a field, written as usual: no plus sign, no leading zero. False: it is not one, or out of range."""
-    cdef const uint8_t* p = request.fields[field].at
-    cdef Py_ssize_t size = request.fields[field].size
+cdef bint end_numbers(Request* request, EndNumbers* numbers) noexcept nogil:
+    """The same of the end of a transaction."""
+    return (
+        request.seen & _END_NEEDS == _END_NEEDS
+        and _int(request, END_QUEUE_OFFSET, 0, WIDE, &numbers.queue_offset)
+        and _int(request, END_LOG_OFFSET, 0, WIDE, &numbers.log_offset)
+        and _int(request, END_OUTCOME, INT32_LOW, INT32_HIGH, &numbers.outcome)
+        and maybe_bool(request, END_FROM_CHECK) >= 0
+    )
+
+
+cdef inline bint _int(Request* request, int field, int64_t low, int64_t high, int64_t* value) noexcept nogil:
+    return _number(&request.fields[field], low, high, value)
+
+
+cdef bint _number(Text* text, int64_t low, int64_t high, int64_t* value) noexcept nogil:
+    """A number that is written as usual: no plus sign, no leading zero. False: it is not one, or out of range."""
+    cdef const uint8_t* p = text.at
+    cdef Py_ssize_t size = text.size
     cdef const uint8_t* end = p + size
     cdef bint negative = size > 1 and p[0] == c'-'
     cdef int64_t n = 0
@@ -239,8 +292,8 @@ cdef int maybe_bool(Request* request, int field) noexcept nogil:
 
 
 # ── Properties of a message ─────────────────────────────────────────────────────────────────────────────────────────
-# The broker acts on some properties: a message with one of these takes the general path. All others, those of users
-# included, are only stored.
+# The broker acts on some properties: a message with one of these takes the general path. Others make a message a half
+# message or a timed message (`_kind_of`). All others, those of users included, are only stored.
 
 _ONLY_STORED = {
     Property.KEYS,
@@ -251,9 +304,16 @@ _ONLY_STORED = {
     Property.INSTANCE_ID,
     Property.BUYER_ID,
     Property.TRACE_CONTEXT,
+    Property.PRODUCER_GROUP,  # of a half message
+}
+_KINDS = {
+    Property.TRANSACTION_PREPARED,
+    Property.TIMER_DELIVER_MS,
+    Property.TIMER_DELAY_MS,
+    Property.TIMER_DELAY_SEC,
 }
 cdef list _ACTED_ON = sorted(
-    value.encode() for name, value in vars(Property).items() if name.isupper() and value not in _ONLY_STORED
+    value.encode() for name, value in vars(Property).items() if name.isupper() and value not in _ONLY_STORED | _KINDS
 )
 
 cdef Text _acted_on[256]  # a hash table; free places have no text
@@ -324,6 +384,10 @@ cdef bint _check_pairs(Properties* found) noexcept nogil:
     cdef const uint8_t* stop
     cdef const uint8_t* mark
     cdef Py_ssize_t size
+    cdef Kind kind
+    cdef Text value
+    found.kind = PLAIN
+    found.is_ordered = False
     found.closed = found.size == 0 or (end - 1)[0] == 2
     found.waits = True
     found.unique_key.at = NULL
@@ -351,5 +415,88 @@ cdef bint _check_pairs(Properties* found) noexcept nogil:
             found.unique_key.size = stop - mark - 1
         elif size == 4 and memcmp(pair, b"WAIT", 4) == 0:
             found.waits = equals(mark + 1, stop - mark - 1, b"true", 4)
+        elif pair[0] == c'T':
+            kind = _kind_of(pair, size)
+            if kind != PLAIN:
+                value.at = mark + 1
+                value.size = stop - mark - 1
+                if found.kind != PLAIN or not _is_kind(kind, &value, &found.time):
+                    return False
+                found.kind = kind
+        elif size == 13 and memcmp(pair, b"__SHARDINGKEY", 13) == 0:
+            found.is_ordered = True
         pair = stop + 1
     return True
+
+
+cdef inline Kind _kind_of(const uint8_t* name, Py_ssize_t size) noexcept nogil:
+    """The kind of message that a property defines."""
+    if size == 8 and memcmp(name, b"TRAN_MSG", 8) == 0:
+        return HALF
+    if size == 16 and memcmp(name, b"TIMER_DELIVER_MS", 16) == 0:
+        return TIMED_AT
+    if size == 14 and memcmp(name, b"TIMER_DELAY_MS", 14) == 0:
+        return TIMED_IN_MS
+    return TIMED_IN_S if size == 15 and memcmp(name, b"TIMER_DELAY_SEC", 15) == 0 else PLAIN
+
+
+cdef inline bint _is_kind(Kind kind, Text* value, int64_t* time) noexcept nogil:
+    """Is the value of such a property usual?"""
+    if kind == HALF:
+        return equals(value.at, value.size, b"true", 4)
+    return _number(value, 1, WIDE if kind == TIMED_AT else TIME_MAX, time)
+
+
+# ── Properties of a half message ────────────────────────────────────────────────────────────────────────────────────
+
+cdef bint check_half(Text* text, Half* half) noexcept nogil:
+    """Read the properties of a half message as `send.py` writes them: its real topic and queue are the last two.
+
+    False: they are others, or one of them makes the end of the transaction unusual.
+    """
+    cdef const uint8_t* pair = text.at
+    cdef const uint8_t* end = text.at + text.size
+    cdef const uint8_t* stop
+    cdef const uint8_t* mark
+    cdef Py_ssize_t size
+    cdef Text number
+    half.group.at = half.topic.at = NULL
+    if text.size == 0 or (end - 1)[0] != 2:
+        return False
+    while pair < end:
+        stop = <const uint8_t*>memchr(pair, 2, end - pair)
+        mark = <const uint8_t*>memchr(pair, 1, stop - pair)
+        if mark == NULL or mark == pair or mark + 1 == stop:
+            return False
+        size = mark - pair
+        if equals(pair, size, b"REAL_TOPIC", 10):
+            half.topic.at = mark + 1
+            half.topic.size = stop - mark - 1
+            half.kept = pair - text.at
+            pair = stop + 1
+            break
+        if equals(pair, size, b"PGROUP", 6):
+            if half.group.at != NULL:
+                return False
+            half.group.at = mark + 1
+            half.group.size = stop - mark - 1
+        elif _is_acted_on(pair, size) and not _is_added(pair, size):
+            return False
+        elif _kind_of(pair, size) > HALF:
+            return False
+        pair = stop + 1
+    if half.group.at == NULL or half.topic.at == NULL or end - pair < 11 or memcmp(pair, b"REAL_QID\x01", 9) != 0:
+        return False
+    number.at = pair + 9
+    number.size = end - 1 - number.at
+    return _number(&number, 0, INT32_HIGH, &half.queue_id)
+
+
+cdef inline bint _is_added(const uint8_t* name, Py_ssize_t size) noexcept nogil:
+    """Is it a property that the broker gives to every half message?"""
+    return (
+        equals(name, size, b"MSG_REGION", 10)
+        or equals(name, size, b"TRACE_ON", 8)
+        or equals(name, size, b"CLUSTER", 7)
+        or equals(name, size, b"__transactionId__", 17)
+    )

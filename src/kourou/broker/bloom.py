@@ -1,4 +1,4 @@
-"""The Bloom filter behind the bit maps of messages: which bits stand for a group's filter of a topic.
+"""The Bloom filter behind the bit maps of messages: which bits represent a group's filter of a topic.
 
 When a message is dispatched, the bits of all filters that it passes are set. A reader skips a message unless all bits
 of its own filter are set. Other filters may share these bits: a message that passes is evaluated by its properties.

@@ -1,8 +1,8 @@
-"""The clients of a broker: which connections speak for which producer and consumer groups, and what these subscribe to.
+"""The clients of a broker: the producer and consumer groups of each connection, and their subscriptions.
 
 A connection is a member of a group from its heartbeat until it unregisters, closes or is silent for two minutes. When
-the members of a consumer group or its topics change, all members are told (`NOTIFY_CONSUMER_IDS_CHANGED`) and share the
-queues anew.
+the members of a consumer group or its topics change, all members are notified (`NOTIFY_CONSUMER_IDS_CHANGED`) and
+rebalance.
 
 Java: ConsumerManager, ConsumerGroupInfo, ProducerManager, DefaultConsumerIdsChangeListener.
 """
@@ -25,10 +25,10 @@ log = logging.getLogger(__name__)
 BROADCASTING = "BROADCASTING"
 LATE_NOTICE_MS = 15_000
 MEMBERS_IN_SLICE = 5_000
-"""Members that are looked at before others have their turn."""
+"""Members that are examined before other requests have their turn."""
 
 MEMBERS_AT_ONCE = 50
-"""Members of a group that are told of a change before others have their turn."""
+"""Members of a group that are notified of a change before other requests have their turn."""
 
 _ONE_WAY = int(CommandFlag.ONE_WAY)
 
@@ -42,6 +42,8 @@ class Client:
     language: str
     version: int
     seen_ms: int
+    user: str | None = None
+    """The user who sent the heartbeat, with access control."""
 
 
 @dataclass(slots=True)
@@ -55,6 +57,8 @@ class ConsumerGroup:
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     clients: dict[Peer, Client] = field(default_factory=dict)
     seen_ms: int = 0
+    is_outdated: bool = False
+    """Has a member pulled with a subscription that no heartbeat has reported?"""
 
     @property
     def is_broadcasting(self) -> bool:
@@ -68,22 +72,22 @@ class ConsumerGroup:
 
 
 class Clients:
-    """Everybody who has heart-beaten."""
+    """The clients that have sent heartbeats."""
 
     def __init__(self, settings: BrokerSettings, outbox: Outbox, turns: Turns | None = None) -> None:
-        """`turns`: where the members of large groups are told; without, all at once."""
+        """`turns`: notifies the members of large groups in slices; without it, all at once."""
         self._settings = settings
         self._outbox = outbox
         self._turns = turns or Turns()
-        self._telling: dict[str, None] = {}  # large groups whose members are being told
+        self._telling: dict[str, None] = {}  # large groups whose members are being notified
         self.consumers: dict[str, ConsumerGroup] = {}
         self.producers: dict[str, dict[Peer, Client]] = {}
         self.by_id: dict[str, Client] = {}  # the producers, for replies
         self._fingerprints: dict[str, int] = {}  # of a group's last heartbeat
-        self._to_notify: set[str] = set()  # groups that have changed and are told later
+        self._to_notify: set[str] = set()  # groups that have changed and are notified later
         self._notify_ms = 0
         self.on_group_left: Callable[[str], None] = lambda _group: None
-        """Is told of a consumer group whose last member has left."""
+        """Called with a consumer group whose last member has left."""
 
     # ── Consumers ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -99,15 +103,25 @@ class Clients:
         return [name for name, group in self.consumers.items() if topic in group.subscriptions]
 
     def heartbeat_changes(self, group: str, fingerprint: int) -> bool:
-        """Does a heartbeat say something else than the group's last one? It is the last one now."""
+        """Does a heartbeat differ from the group's last one? It becomes the last one."""
         before = self._fingerprints.get(group)
         self._fingerprints[group] = fingerprint
         return before is not None and before != fingerprint
 
+    def lacks_subscriptions(self, name: str) -> bool:
+        """Must the members of a group report their subscriptions, although these have not changed?
+
+        Java's client with useHeartbeatV2 leaves them out of its heartbeats as long as they are the same. So the broker
+        has none after a lost connection of the only member, and an old version if the client has skipped the heartbeat
+        with a new one because another heartbeat was on its way.
+        """
+        group = self.consumers.get(name)
+        return group is not None and (group.is_outdated or not group.subscriptions)
+
     def register_consumer(
         self, data: ConsumerData, client: Client, now_ms: int, *, notify: bool, with_subscriptions: bool = True
     ) -> None:
-        """A heartbeat speaks for a consumer group."""
+        """A heartbeat for a consumer group."""
         assert data.group_name is not None
         name = data.group_name
         group = self.consumers.get(name)
@@ -140,6 +154,7 @@ class Clients:
         self, group: ConsumerGroup, subscriptions: list[SubscriptionData], client: Client
     ) -> bool:
         changed = False
+        group.is_outdated = False
         wanted: set[str] = set()
         for subscription in subscriptions:
             topic = subscription.topic
@@ -154,7 +169,7 @@ class Clients:
                 if old.sub_string != subscription.sub_string and len(group.clients) > 1:
                     log.warning(
                         "subscriptions differ group=%s topic=%s: %s subscribes to %.200r, others to %.200r; "
-                        "all members of a group must subscribe alike",
+                        "all members of a group must have the same subscriptions",
                         shown(group.name),
                         shown(topic),
                         shown(client.client_id),
@@ -165,8 +180,8 @@ class Clients:
         for topic in group.subscriptions.keys() - wanted:
             if len(group.clients) > 1:
                 log.warning(
-                    "subscriptions differ group=%s: %s does not subscribe to %s, others did; "
-                    "all members of a group must subscribe alike",
+                    "subscriptions differ group=%s: %s does not subscribe to %s, unlike others; "
+                    "all members of a group must have the same subscriptions",
                     shown(group.name),
                     shown(client.client_id),
                     shown(topic),
@@ -198,8 +213,12 @@ class Clients:
             return
         self._tell(group)
 
+    def due_ms(self, _now_ms: int) -> int | None:
+        """When `step` has groups to notify; None: there are none."""
+        return self._notify_ms if self._to_notify else None
+
     def step(self, now_ms: int) -> None:
-        """Tell those groups that were not told at once; of many changes, they hear once."""
+        """Notify the groups that were not notified at once; several changes need one notification."""
         if self._to_notify and now_ms >= self._notify_ms:
             self._notify_ms = now_ms + LATE_NOTICE_MS
             names, self._to_notify = self._to_notify, set()
@@ -208,7 +227,7 @@ class Clients:
                     self._tell(group)
 
     def _tell(self, group: ConsumerGroup) -> None:
-        """Members of a large group are told in slices; of changes that come before that, they hear once."""
+        """Notify the members of a large group in slices; changes that come before that need no further notification."""
         if len(group.clients) <= MEMBERS_AT_ONCE and not self._telling:
             self._tell_members(group.name, list(group.clients))
             return
@@ -249,8 +268,11 @@ class Clients:
                 client.peer.address,
             )
         else:
-            known.seen_ms = now_ms
-        self.by_id[client.client_id] = members[client.peer]
+            known.seen_ms, known.user = now_ms, client.user
+        before = self.by_id.get(client.client_id)
+        if before is None or before.peer is client.peer or before.user == client.user:
+            self.by_id[client.client_id] = members[client.peer]
+        # else: another user has taken that id, and replies to it are not for this one
 
     def unregister_producer(self, group: str, peer: Peer) -> None:
         members = self.producers.get(group)
@@ -266,7 +288,7 @@ class Clients:
             del self.producers[group]
 
     def _find_another(self, left: Client) -> None:
-        """A client is known by another of its groups, or no longer known."""
+        """A client is found by another of its groups, or no longer found."""
         del self.by_id[left.client_id]
         for is_consumer, group in left.peer.groups:
             if not is_consumer and self.producers[group][left.peer].client_id == left.client_id:

@@ -4,8 +4,8 @@
                                 ├─▶ pulls of the group evaluate it
                                 └─▶ dispatch sets its bits in the bit map of each message that passes it
 
-Versions only grow: a heartbeat that is older than the filter does not change it. A filter whose group has no members
-any more is dead, and is kept for `filterDataCleanTimeSpan`: messages that arrive meanwhile are marked for it as well.
+Versions only grow: a heartbeat that is older than the filter does not change it. A filter whose group has lost all
+members is dead, and is kept for `filterDataCleanTimeSpan`: messages that arrive meanwhile are marked for it as well.
 A filter is compiled when it is registered or, if it was loaded from the file, when it is first needed.
 
 A bit map is used for messages that were stored after the birth of a filter. So no message that was dispatched before
@@ -118,7 +118,7 @@ class ConsumerFilters:
         self._by_topic: dict[str, dict[str, ConsumerFilter]] = {}
         self._topics_of: dict[str, set[str]] = {}  # by group
         self._size = 0  # bytes of memory, roughly
-        self.fullness: str | None = None  # why the last new filter was not registered, if that was for want of room
+        self.fullness: str | None = None  # why the last new filter was not registered, if the limit was reached
         self._clean_ms = now_ms
         if saved is not None:
             self._load(saved, clock.at(now_ms))
@@ -130,7 +130,7 @@ class ConsumerFilters:
         for data in entries:
             bits = data.bloom_filter_data
             if bits is None or (bits.bit_num, len(bits.bit_pos)) != (bloom.bits, bloom.bits_per_filter):
-                log.warning("the filters of consumers are registered again: bit maps have another size now")
+                log.warning("the filters of consumers are registered again, because the size of bit maps has changed")
                 return
         for data in entries:
             if data.topic is None or data.consumer_group is None or not data.expression:
@@ -150,11 +150,11 @@ class ConsumerFilters:
         """Raises ExpressionError."""
         if expression_type != SQL92:
             given = (expression_type or "")[:40]
-            raise ExpressionError(f"the expression type {given!r} is not known: use TAG or SQL92")
+            raise ExpressionError(f"unknown expression type {given!r}: use TAG or SQL92")
         return self._compiler.compile(text or "")
 
     def expression_of(self, found: ConsumerFilter) -> Expression | None:
-        """The compiled expression of a filter. One that does not compile any more is removed."""
+        """The compiled expression of a filter. A filter that no longer compiles is removed."""
         if found.expression is None:
             try:
                 expression = self.compile(found.text, found.expression_type)
@@ -170,7 +170,7 @@ class ConsumerFilters:
     # ── Heartbeats ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def register(self, group: str, wanted: Iterable[SubscriptionData], now_ms: int) -> Iterator[None]:
-        """A heartbeat says what a group subscribes to. The iterator pauses after each expression."""
+        """A heartbeat has the subscriptions of a group. The iterator pauses after each expression."""
         topics = set()
         for subscription in wanted:
             if subscription.topic is not None and not subscriptions.is_by_tag(subscription.expression_type):
@@ -291,6 +291,10 @@ class ConsumerFilters:
         self._size -= old.size
         self._touch()
 
+    def due_ms(self, _now_ms: int) -> int | None:
+        """When to call `clean` next; None: there are no filters."""
+        return self._clean_ms if self._by_topic else None
+
     def clean(self, now_ms: int) -> None:
         """Remove filters that have been dead for long."""
         if now_ms < self._clean_ms:
@@ -299,7 +303,7 @@ class ConsumerFilters:
         before_ms = self._clock.at(now_ms) - self._settings.filter_clean_ms
         for old in [one for one in self._all() if one.is_dead and one.dead_ms <= before_ms]:
             self._remove(old)
-            log.info("filter removed group=%s topic=%s: its group is gone", shown(old.group), shown(old.topic))
+            log.info("filter removed group=%s topic=%s: the group has no members", shown(old.group), shown(old.topic))
 
     def wrapper(self) -> ConsumerFilterWrapper:
         """The table as it is saved."""

@@ -1,39 +1,49 @@
-"""What crosses the border of the broker's machine: events in, effects out, and the peers that both speak of.
+"""The interface of the broker's machine: events, effects, and the peers that both refer to.
 
-Time comes in as a number with each step, never as an event's field, so any run can be run again.
+Time is a number that is passed to each step, not a field of an event, so every run can be repeated.
 """
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
+from kourou.access.plain_acl import PlainAcl
 from kourou.protocol.codes import RequestCode
 from kourou.protocol.command import Command
 from kourou.protocol.frame import Decoder
+from kourou.protocol.signing import ACCESS_KEY, Credentials
+from kourou.replication.links import LinkEffect, LinkEvent
 from kourou.store.jobs import Job
-from kourou.store.metadata import MetadataFile
 
 
 class Peer:
     """One connection as the machine knows it. The driver makes it, keeps it and finds its own end in `link`."""
 
-    __slots__ = ("address", "decode", "groups", "host", "link")
+    __slots__ = ("address", "asked", "decode", "grants", "groups", "host", "link", "user")
 
     def __init__(
-        self, address: str, host: bytes, link: Any = None, decode: Callable[[bytes], list[Command]] | None = None
+        self,
+        address: str,
+        host: bytes,
+        link: Any = None,
+        decode: Callable[[bytes], list[Command]] | None = None,
+        user: str | None = None,
     ) -> None:
         """`decode` takes the end of a read, keeps half a frame, and returns the requests that may be served now."""
-        self.address = address  # "ip:port", for people
-        self.host = host  # the same in 8 or 20 bytes, as records hold it
-        self.link = link  # what the driver needs to reach it
+        self.address = address  # "ip:port", for display
+        self.host = host  # the same in 8 or 20 bytes, as in records
+        self.link = link  # the driver's own end of the connection
         self.decode = decode or Decoder().feed
-        self.groups: set[tuple[bool, str]] = set()  # (is a consumer group, name): what it has heart-beaten for
+        self.user = user  # the name in its TLS certificate; None: no certificate
+        self.groups: set[tuple[bool, str]] = set()  # (is a consumer group, name): the groups in its heartbeats
+        self.grants: Any = None  # its grants of access control: see access.py
+        self.asked: dict[int, tuple[int, int, int, str]] = {}  # requests that are timed, see meters.py
 
     @property
     def is_writable(self) -> bool:
-        """Does it read what it is sent? If not, what is not a must waits. Peers without a link always do."""
-        return bool(getattr(self.link, "is_writable", True))
+        """Does the peer read its answers? If not, optional output waits. Peers without a link always do."""
+        return not getattr(self.link, "is_congested", False)
 
     def __repr__(self) -> str:
         return f"Peer({self.address})"
@@ -56,7 +66,7 @@ class Gone(msgspec.Struct, frozen=True, gc=False):
 
 
 class Tick(msgspec.Struct, frozen=True, gc=False):
-    """Time has passed; what is due is done."""
+    """Time has passed: work that is due is done."""
 
 
 class Turn(msgspec.Struct, frozen=True, gc=False):
@@ -70,7 +80,7 @@ class Done(msgspec.Struct, frozen=True, gc=False):
 
 
 class Saved(msgspec.Struct, frozen=True, gc=False):
-    """A table was written, or could not be: then `error` says why."""
+    """A table was written, or `error` is the reason why it could not be written."""
 
     name: str
     version: int
@@ -78,14 +88,14 @@ class Saved(msgspec.Struct, frozen=True, gc=False):
 
 
 class Answered(msgspec.Struct, frozen=True, gc=False):
-    """A client answered what we asked it (`Ask`); None: it did not in time, or is gone."""
+    """A client answered an `Ask`; None: it did not answer in time, or has disconnected."""
 
     token: int
     answer: Command | None
 
 
 class Announced(msgspec.Struct, frozen=True, gc=False):
-    """A name server answered a registration; None: there is no answer, and `error` says why."""
+    """A name server answered a registration; None: without an answer, `error` is the reason."""
 
     address: str
     answer: Command | None
@@ -93,7 +103,21 @@ class Announced(msgspec.Struct, frozen=True, gc=False):
     code: int = RequestCode.REGISTER_BROKER  # of the command that was sent
 
 
-Event: TypeAlias = Requests | Gone | Tick | Turn | Done | Saved | Answered | Announced
+class AccountsRead(msgspec.Struct, frozen=True, gc=False):
+    """The files of plain_acl.yml have changed: these accounts are in force from now on."""
+
+    acl: PlainAcl
+
+
+class GroupLink(msgspec.Struct, frozen=True, gc=False):
+    """Something happened on a connection to or from another member of the Raft group."""
+
+    event: LinkEvent
+
+
+Event: TypeAlias = (
+    Requests | Gone | Tick | Turn | Done | Saved | Answered | Announced | AccountsRead | LinkEvent | GroupLink
+)
 
 
 # ── Effects ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -116,16 +140,16 @@ class ReplyParts(msgspec.Struct, frozen=True, gc=False):
     command: Command
     parts: list[memoryview]
     size: int
-    is_bulk: bool = False  # others come before the next requests of its reader
+    is_bulk: bool = False  # other connections have their turn before its next requests
 
 
 class ReplyFrames(msgspec.Struct, frozen=True, gc=False):
-    """Answers that are encoded already."""
+    """Encoded answers."""
 
     peer: Peer
     frames: bytes
     count: int  # of those that were announced by `Owe`
-    is_bulk: bool = False  # others come before the next requests of its reader
+    is_bulk: bool = False  # other connections have their turn before its next requests
 
 
 class Owe(msgspec.Struct, frozen=True, gc=False):
@@ -140,6 +164,13 @@ class PutOff(msgspec.Struct, frozen=True, gc=False):
 
     peer: Peer
     data: bytes
+
+
+class PutBack(msgspec.Struct, frozen=True, gc=False):
+    """Requests that were not served because those before them took long: they come again, after other connections."""
+
+    peer: Peer
+    commands: list[Command]
 
 
 class Tell(msgspec.Struct, frozen=True, gc=False):
@@ -158,6 +189,15 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
     token: int
 
 
+class AskBroker(msgspec.Struct, frozen=True, gc=False):
+    """A request to another broker; its answer, or None after the time-out, comes back as `Answered`."""
+
+    address: str
+    command: Command
+    timeout_ms: int
+    token: int
+
+
 class Close(msgspec.Struct, frozen=True, gc=False):
     """End a connection."""
 
@@ -171,13 +211,28 @@ class Run(msgspec.Struct, frozen=True, gc=False):
     job: Job
 
 
+class WrittenFile(Protocol):
+    """A file that a worker replaces."""
+
+    path: Any
+
+    def write(self, content: Any, /) -> object:
+        """Replace the content, durable on return. Raises OSError."""
+
+
 class Save(msgspec.Struct, frozen=True, gc=False):
-    """Write a table (`MetadataFile.write`) in a worker, then say `Saved`."""
+    """Write a table, or the state of the Raft group, in a worker, then say `Saved`."""
 
     name: str
     version: int
-    file: MetadataFile[Any]
-    content: bytes | list[bytes]
+    file: WrittenFile
+    content: Any
+
+
+class ConnectMember(msgspec.Struct, frozen=True, gc=False):
+    """Connect to another member of the Raft group; the result comes back in a `GroupLink`."""
+
+    address: str
 
 
 class Announce(msgspec.Struct, frozen=True, gc=False):
@@ -187,7 +242,23 @@ class Announce(msgspec.Struct, frozen=True, gc=False):
     timeout_ms: int
 
 
-Effect: TypeAlias = Reply | ReplyParts | ReplyFrames | Owe | PutOff | Tell | Ask | Close | Run | Save | Announce
+Effect: TypeAlias = (
+    Reply
+    | ReplyParts
+    | ReplyFrames
+    | Owe
+    | PutOff
+    | PutBack
+    | Tell
+    | Ask
+    | AskBroker
+    | Close
+    | Run
+    | Save
+    | Announce
+    | LinkEffect
+    | ConnectMember
+)
 
 
 class Refused(Exception):
@@ -201,12 +272,26 @@ class Refused(Exception):
 
 
 class Asked(msgspec.Struct, frozen=True, gc=False):
-    """One request, as the functions that serve them get it."""
+    """One request, as the functions that serve requests get it."""
 
     peer: Peer
     command: Command
     now_ms: int  # of the steady clock, for deadlines
-    wall_ms: int  # the time of day, for what is stored and shown
+    wall_ms: int  # the time of day, for stored and displayed times
+
+    @property
+    def access_key(self) -> str | None:
+        """The user in the request's signature, unverified; None: it is not signed."""
+        return (self.command.ext or {}).get(ACCESS_KEY)
+
+
+H = TypeVar("H")
+
+
+class Request(Asked, Generic[H], frozen=True, gc=False):
+    """A request with its declared header (`kourou.protocol.headers`), which is decoded once, in serving.py."""
+
+    header: H
 
 
 class Large(msgspec.Struct, frozen=True, gc=False):
@@ -219,30 +304,53 @@ class Large(msgspec.Struct, frozen=True, gc=False):
 class Outbox:
     """Where the parts of the machine put effects; `step` hands them out."""
 
-    __slots__ = ("_asked", "_next_token", "effects")
+    __slots__ = ("_asked", "_credentials", "_next_token", "effects", "on_answers")
 
-    def __init__(self) -> None:
+    def __init__(self, credentials: Credentials | None = None) -> None:
+        """`credentials` sign requests to other brokers."""
+        self._credentials = credentials
         self.effects: list[Effect] = []
-        self._asked: dict[int, Callable[[Command | None, int], None]] = {}  # who goes on with a client's answer
+        self.on_answers: Callable[[list[Effect]], None] | None = None
+        """Is called with the effects that are returned; None: requests are not timed."""
+
+        self._asked: dict[int, Callable[[Command | None, int], None]] = {}  # continue with an answer
         self._next_token = 0
 
     def take(self) -> list[Effect]:
         effects, self.effects = self.effects, []
+        if self.on_answers is not None:
+            self.on_answers(effects)
         return effects
 
     def put(self, effect: Effect) -> None:
         self.effects.append(effect)
 
     def reply(self, peer: Peer, request: Command, answer: Command) -> None:
-        """Answer a request, unless nobody waits for it."""
+        """Answer a request, unless the sender does not wait."""
         if not request.is_one_way:
             self.effects.append(Reply(peer, answer))
 
     def ask(self, peer: Peer, command: Command, timeout_ms: int, then: Callable[[Command | None, int], None]) -> None:
-        """Ask a client; `then` gets its answer, or None if there is none in time, and what time it is by then."""
+        """Ask a client; `then` is called with its answer, or None if it does not answer in time, and the time."""
         self._next_token += 1
         self._asked[self._next_token] = then
         self.effects.append(Ask(peer, command, timeout_ms, self._next_token))
+
+    def ask_broker(
+        self, address: str, command: Command, timeout_ms: int, then: Callable[[Command | None, int], None]
+    ) -> None:
+        """Ask another broker; `then` is called as by `ask`. The request is signed where the broker has credentials."""
+        if self._credentials is not None:
+            self._credentials.sign(command)
+        self._next_token += 1
+        self._asked[self._next_token] = then
+        self.effects.append(AskBroker(address, command, timeout_ms, self._next_token))
+
+    def announce(self, command: Command, timeout_ms: int) -> None:
+        """Send a command to every name server. It is signed where the broker has credentials."""
+        if self._credentials is not None:
+            self._credentials.sign(command)
+        self.effects.append(Announce(command, timeout_ms))
 
     def answered(self, token: int, answer: Command | None, now_ms: int) -> None:
         then = self._asked.pop(token, None)

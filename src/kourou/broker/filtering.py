@@ -2,7 +2,7 @@
 
 By tag, entries of the queue are compared, and records are not read. By expression, the bit map of a message decides
 whether it may pass, if there is one (`consumer_filters.py`), and then the properties of its record. A pull over
-messages that do not match stops after some of them and says where to go on, so that it does not hold the event loop.
+messages that do not match stops after some of them and returns where to continue, so that it does not block the loop.
 
 Java: PullMessageProcessor, ExpressionMessageFilter, ExpressionForRetryMessageFilter.
 """
@@ -31,7 +31,7 @@ RECORD_STEPS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class MessageFilter:
-    """What `Reader.get` asks."""
+    """The interface for `Reader.get`."""
 
     accepts: Callable[[int], bool] | None = None  # the hash of the tags
     accepts_unit: Callable[[Unit], bool] | None = None
@@ -111,7 +111,7 @@ class Filtering:
     def _not_registered(self, subscription: SubscriptionData) -> Refused:
         try:
             self._filters.compile(subscription.sub_string, subscription.expression_type)
-            reason = self._filters.fullness or "the next heartbeat registers it"
+            reason = self._filters.fullness or "the next heartbeat will register it"
         except ExpressionError as error:
             reason = str(error)
         return Refused(

@@ -1,6 +1,6 @@
 """Every property that Apache's broker 5.5.0 knows, with its default: so that an existing broker.conf works unchanged.
 
-Which of them mean something here is in `properties.py`. An empty default is one that the machine or nobody gives.
+`properties.py` defines which of them have an effect in Kourou. An empty default is computed from the machine, or unset.
 """
 
 KNOWN_TEXT = """\

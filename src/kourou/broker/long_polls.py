@@ -1,4 +1,4 @@
-"""Long polling: pulls that found nothing wait here until there is something, or their time is over.
+"""Long polling: pulls that found nothing wait here until a message arrives, or their time is over.
 
     Pull.pull finds nothing ─▶ hold ─▶ a message is dispatched to the queue ─▶ wake ─▶ the pull is tried again
                                  │                                                      ├─ something: answered
@@ -10,6 +10,9 @@ A pull is tried again in the very step that made a message visible: no interval 
 consumer. One that wants other tags than those that came is not answered at once, for its consumer would come back
 immediately; but it is after five seconds, so that the consumer learns how far its queue was looked through.
 
+If the subscription, the topic or the group of a pull has changed while it waited, `Pull` checks it again, and begins to
+look at its first offset again if its filter is another one.
+
 Java: PullRequestHoldService, NotifyMessageArrivingListener.
 """
 
@@ -17,8 +20,9 @@ import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from kourou.broker.events import Peer
+from kourou.broker.events import Peer, Request
 from kourou.broker.filtering import MessageFilter
+from kourou.protocol.bodies import SubscriptionData, SubscriptionGroupConfig, TopicConfig
 from kourou.protocol.command import Command
 from kourou.protocol.headers import PullMessage
 
@@ -32,13 +36,27 @@ STALE_MAX = 1_024
 class Held:
     """A pull that waits."""
 
-    peer: Peer
-    command: Command
-    header: PullMessage
+    asked: Request[PullMessage]
     wants: MessageFilter
     deadline_ms: int
-    seen_to: int  # offsets before it were looked at
+    seen_to: int  # offsets before it were examined
+    epoch: int  # of access control, when it was allowed
+    topic: TopicConfig
+    group: SubscriptionGroupConfig
+    subscription: SubscriptionData | None  # of the group's heartbeats; None: the pull has its own
     done: bool = False
+
+    @property
+    def peer(self) -> Peer:
+        return self.asked.peer
+
+    @property
+    def command(self) -> Command:
+        return self.asked.command
+
+    @property
+    def header(self) -> PullMessage:
+        return self.asked.header
 
 
 @dataclass(slots=True)
@@ -87,7 +105,7 @@ class LongPolls:
         return False
 
     def expire(self, now_ms: int) -> None:
-        """Answer those whose time is over."""
+        """Answer the pulls whose time is over."""
         deadlines = self._deadlines
         while deadlines and deadlines[0][0] <= now_ms:
             _, _, held = heapq.heappop(deadlines)
@@ -98,12 +116,12 @@ class LongPolls:
             self.retry(held, True)
 
     def expire_all(self) -> None:
-        """Answer all of them now."""
+        """Answer all pulls now."""
         if self._deadlines:
             self.expire(max(at_ms for at_ms, _, _ in self._deadlines))
 
     def gone(self, peer: Peer) -> None:
-        """A connection is lost, and its pulls with it."""
+        """A connection is lost: its pulls are removed."""
         for held in self._by_peer.pop(peer, ()):
             held.done = True
             self.waiting -= 1
@@ -126,7 +144,8 @@ class LongPolls:
             if not waiting:
                 del self.by_queue[key]
 
-    def next_deadline_ms(self) -> int | None:
+    def due_ms(self, _now_ms: int) -> int | None:
+        """When the time of the first one is over; None: no pull waits."""
         deadlines = self._deadlines
         while deadlines and deadlines[0][2].done:
             heapq.heappop(deadlines)

@@ -1,19 +1,18 @@
 """The broker's machine: events in, effects out.
 
-    Requests ─▶ the function of each request's code ─▶ Reply, or an append and the wait for its safety
+    Requests ─▶ the function of each request's code ─▶ Reply, or an append and the wait until it is durable
     … after all events of a step:
     dispatch ─▶ what was appended becomes visible ─▶ pulls that waited for it are answered
     changed tables ─▶ Save, Announce          due work of the store ─▶ Run
 
-A step takes whatever has come since the last one, so a hundred sends of one read are dispatched once. It never raises
-for what a peer sent: a request that makes no sense is answered with the reason.
+A step takes all events since the last one, so a hundred sends of one read are dispatched once. It never raises
+because of a peer's input: an invalid request is answered with the reason.
 
-No request holds the event loop for long. A function that may need more than a few milliseconds is a generator and runs
-in slices (`kourou.turns`). Requests that follow it on the same connection do not wait for it, unless they are
-long as well.
+No request holds the event loop for long: a function that may need more than a few milliseconds is a generator and runs
+in slices (`kourou.turns`). Requests that follow it do not wait for it, unless they are long as well.
 
-An answer leaves when what it promises is true: a stored message is as safe as the flush mode says, a new topic is in
-topics.json.
+An answer is sent when its promise is true: a stored message is as durable as the flush mode promises, a new topic is
+in topics.json.
 
 Java: BrokerController.
 """
@@ -21,21 +20,27 @@ Java: BrokerController.
 import logging
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import assert_never
 
+from kourou.broker.access import Access
+from kourou.broker.access_rules import AccessControl
 from kourou.broker.admin.table import admin_requests
 from kourou.broker.clients import Clients
 from kourou.broker.consumer_filters import FILTERS_INTERVAL_MS, ConsumerFilters
+from kourou.broker.controlled.group import group_of
+from kourou.broker.deadlines import Deadlines, Part
 from kourou.broker.delays import DELAY_OFFSETS, Delays
 from kourou.broker.events import (
+    AccountsRead,
     Announced,
     Answered,
-    Asked,
     Close,
     Done,
     Effect,
     Event,
     Gone,
+    GroupLink,
     Outbox,
     Owe,
     Peer,
@@ -47,54 +52,66 @@ from kourou.broker.events import (
     Tick,
     Turn,
 )
+from kourou.broker.failover import Failover, role_at_start
 from kourou.broker.filtering import Filtering
 from kourou.broker.groups import Groups
-from kourou.broker.lane import ANSWERS_MAX, make_lane
+from kourou.broker.lane import ANSWERS_MAX, PUBLISHED_AT_ONCE, make_lane
 from kourou.broker.members import Members
 from kourou.broker.message_writer import MessageWriter
+from kourou.broker.metadata_sync import MetadataSync
+from kourou.broker.meters import Meters
 from kourou.broker.names import SCHEDULE_TOPIC
 from kourou.broker.offsets import Offsets
 from kourou.broker.persistence import Persistence
-from kourou.broker.placement import DelayLevels, Placement, refuse_timers
+from kourou.broker.placement import DelayLevels, Placement
 from kourou.broker.properties import Configuration
 from kourou.broker.pull import Pull
 from kourou.broker.queries import Queries
 from kourou.broker.queue_locks import QueueLocks
+from kourou.broker.raft_admin import raft_requests
+from kourou.broker.raft_group import SAVED_AS, due_ms_of, join_group
 from kourou.broker.registration import Registration
+from kourou.broker.replication import Replication
 from kourou.broker.replies import Replies
 from kourou.broker.request_bodies import RequestBodies
 from kourou.broker.request_modes import RequestModes
+from kourou.broker.request_table import client_requests
 from kourou.broker.retry import Retry
+from kourou.broker.role_change import RoleChange, queue_end
 from kourou.broker.send import Send
-from kourou.broker.serving import Serve, Serving
+from kourou.broker.serving import Serve, Serving, refuse_on_slaves
+from kourou.broker.silent_clients import SilentClients
 from kourou.broker.slow_readers import SlowReaders
+from kourou.broker.static_topics import StaticTopics
 from kourou.broker.stats import Stats
+from kourou.broker.strict_locks import StrictLocks
+from kourou.broker.timers.placing import TimedMessages
+from kourou.broker.timers.recall import timer_requests
+from kourou.broker.timers.service import Timers
 from kourou.broker.topics import Topics
 from kourou.broker.transactions.half_records import HalfMessages
 from kourou.broker.transactions.service import Transactions
 from kourou.protocol.codes import RequestCode
+from kourou.replication.links import Accepted, Closed, Connected, HasRoom, NotConnected, Received
 from kourou.store import metadata
 from kourou.store.backoff import Backoff
 from kourou.store.errors import StoreError
-from kourou.store.jobs import Slice
 from kourou.store.settings import delay_table
 from kourou.store.store import Store
-from kourou.turns import Slices, Turns
+from kourou.turns import Turns
 
 log = logging.getLogger(__name__)
-
-HOUR_MS = 3_600_000
 
 CAUSES_MAX = 100
 """How many different faults are logged with their traces; the metric counts all."""
 
 TOPICS, GROUPS, OFFSETS, DELAYS, REMOVED = "topics", "groups", "offsets", "delays", "removed topics"
 TRANSACTIONS, REQUEST_MODES = "counts of transactions", "request modes"
-FILTERS = "filters of consumers"
+FILTERS, STATIC_TOPICS = "filters of consumers", "static topics"
 
 
 class Broker:
-    """One broker. The store is open, and the machine's alone until `close`."""
+    """One broker. The store is open, and only the machine uses it until `close`."""
 
     def __init__(
         self,
@@ -108,6 +125,7 @@ class Broker:
         chance: random.Random,
         local_day: Callable[[int], object] = lambda now_ms: now_ms // 86_400_000,
         clock_ns: Callable[[], int] = lambda: 0,
+        users_key: bytes | None = None,
     ) -> None:
         """`local_day` names the day of a time where the broker is; `clock_ns` measures slices of long work.
 
@@ -117,13 +135,14 @@ class Broker:
         self.configuration = configuration
         self.settings = settings
         self.store = store
-        self.outbox = Outbox()
-        self.faults = 0  # exceptions that no part should have raised
+        self.outbox = Outbox(settings.inner_credentials)
+        self.access = Access()
+        self.faults = 0  # unexpected exceptions
         self._causes: set[str] = set()  # of those, which were logged
         self.turns = Turns(clock_ns, lambda: settings.long_memory_max, lambda error: self._failed("long work", error))
-        self.persistence = Persistence(self.outbox, self.turns)
-        self.started_ms = now_ms
-        keep = self.persistence
+        self.persistence = keep = Persistence(self.outbox, self.turns)
+        self.started_ms = self._now_ms = now_ms
+        begins_epoch = role_at_start(settings, store_settings, store)
         store.reader.limits.memory_window = memory_bytes * settings.memory_ratio // 100
 
         topics_file = store.metadata(metadata.TOPICS)
@@ -138,8 +157,15 @@ class Broker:
         keep.add(REMOVED, store.removed_file, store.removed.wrapper)
         keep.add(OFFSETS, offsets_file, self.offsets.wrapper, settings.offsets_interval_ms)
 
+        static_file = store.metadata(metadata.STATIC_TOPICS)
+        self.static_topics = StaticTopics(
+            settings, self.topics, static_file.load(), lambda: keep.touch(STATIC_TOPICS), store.clock
+        )
+        keep.add(STATIC_TOPICS, static_file, self.static_topics.wrapper)
+
         self.stats = Stats(self.topics.is_system, now_ms, lambda steady_ms: local_day(store.clock.at(steady_ms)))
-        self.locks = QueueLocks(settings.lock_time_ms)
+        self.meters = Meters(clock_ns, self.topics.is_system)
+        self.locks, self.strict_locks = QueueLocks(settings.lock_time_ms), StrictLocks(settings, self.outbox)
         self.clients = Clients(settings, self.outbox, self.turns)
         filters_file = store.metadata(metadata.FILTERS)
         self.filters = ConsumerFilters(settings, filters_file.load(), lambda: keep.touch(FILTERS), store.clock, now_ms)
@@ -148,8 +174,12 @@ class Broker:
         store.queues.extensions.bit_map_of = self.filters.bit_map_of
         filtering = Filtering(settings, self.filters)
         delay_levels = DelayLevels(delay_table(store_settings.delay_levels))
-        self.placement = Placement((HalfMessages(settings).place, delay_levels.place, refuse_timers))
+        self.placement = Placement(
+            (HalfMessages(settings).place, delay_levels.place, TimedMessages(settings, store, chance).place)
+        )
         self.writer = MessageWriter(store, store_settings, self.outbox, settings, self.placement)
+        self.group = group_of(settings, store_settings.flush_mode, store, self.outbox)
+        self.replication = Replication(settings, store_settings, store, self.writer, self.outbox, self.group)
         self.send = Send(
             settings,
             self.topics,
@@ -173,38 +203,29 @@ class Broker:
             delays_file.load(),
             lambda: keep.touch(DELAYS),
         )
-        self.retry = Retry(settings, store.reader, self.topics, self.groups, self.writer, self.stats, chance)
+        self.timers = Timers(settings, store, self.writer, self.stats, keep, now_ms, clock_ns)
+        self.retry = Retry(
+            settings, store.reader, self.topics, self.groups, self.writer, self.stats, chance, self.access
+        )
         self.replies = Replies(settings, self.clients, self.send, self.writer, self.stats, self.outbox)
+        topics, groups, clients, offsets = self.topics, self.groups, self.clients, self.offsets
+        stats, outbox, replication = self.stats, self.outbox, self.replication
         self.pull = Pull(
-            settings,
-            store,
-            self.topics,
-            self.groups,
-            self.clients,
-            self.offsets,
-            filtering,
-            self.stats,
-            self.outbox,
+            settings, store, topics, groups, clients, offsets, filtering, stats, outbox, replication, self.access
         )
-        read = RequestBodies(settings)
+        read = RequestBodies(settings, self.access)
+        self.access_control = AccessControl(settings, store, keep, self.access, read, users_key)
+        locks, strict = self.locks, self.strict_locks
         self.members = Members(
-            settings,
-            store,
-            self.topics,
-            self.groups,
-            self.clients,
-            self.offsets,
-            self.locks,
-            self.filters,
-            filtering,
-            read,
+            settings, store, topics, groups, clients, offsets, locks, strict, self.filters, filtering, read, self.access
         )
-        self.queries = Queries(settings, store, self.outbox)
-        self.registration = Registration(settings, self.topics, self.outbox, self.turns)
+        self.queries = Queries(settings, store, self.outbox, self.access)
+        follows = self._master_is, lambda: self.replication.has_master
+        self.registration = Registration(settings, self.topics, self.static_topics, self.outbox, self.turns, *follows)
         self.slow_readers = SlowReaders(settings, store, self.groups, self.clients, self.offsets, now_ms)
 
-        if not store.report.clean:
-            self.offsets.keep_within(self._end_of)
+        if begins_epoch or not store.report.clean:
+            self.offsets.keep_within(partial(queue_end, store))
         counts_file = store.metadata(metadata.TRANSACTION_METRICS)
         counts_ms = settings.transaction_counts_interval_ms
         keep.add(TRANSACTIONS, counts_file, lambda: self.transactions.wrapper(), counts_ms)
@@ -220,74 +241,68 @@ class Broker:
             store_host,
             counts_file.load(),
             lambda: keep.touch(TRANSACTIONS),
-            lambda: store_settings.reserved_hours * HOUR_MS,
+            lambda: store_settings.reserved_hours * 3_600_000,
             now_ms,
+            self.access,
         )
 
+        send, writer = self.send, self.writer
         self.lane = make_lane(
-            settings,
-            store,
-            self.send,
-            self.writer,
-            self.topics,
-            self.groups,
-            self.clients,
-            self.offsets,
-            self.stats,
+            settings, store, send, writer, topics, groups, clients, offsets, stats, self.access, self.transactions
         )
-        self._scan_ms = self._now_ms = now_ms
-        self._dispatching = Backoff(log, "messages are stored and not yet visible to consumers")
-        self._chores: tuple[Callable[[int], object], ...] = (
-            self.pull.polls.expire,
-            lambda now_ms: self.turns.start(self.stats, self.stats.step(now_ms)),
-            self.clients.step,
-            self.slow_readers.step,
-            self.filters.clean,
-            self._tell_late_senders,
-            self.persistence.give_up_waiting,
-            self._forget_silent_clients,
+        self._silent = SilentClients(settings, self.clients, self.locks, self.turns, self.outbox, self._gone, now_ms)
+        self._dispatching = Backoff(log, "messages are stored, but not yet visible to consumers")
+        self._has_more = False  # more became visible than one step may dispatch
+        self.deadlines = Deadlines(
+            (
+                Part(self.delays.due_ms, self.delays.deliver, is_punctual=True, appends=True),
+                Part(self.timers.due_ms, self.timers.step, is_punctual=True, is_near=True, appends=True),
+                Part(self.transactions.due_ms, self.transactions.step, is_punctual=True, appends=True),
+                Part(self._dispatch_due_ms, lambda _: None, is_punctual=True, is_near=True),
+                Part(self.pull.polls.due_ms, self.pull.polls.expire, is_punctual=True, is_near=True),
+                Part(lambda _: store.durability.due_ms(), self._tell_late_senders),
+                Part(self.persistence.due_ms, self.persistence.give_up_waiting),
+                Part(self.registration.due_ms, self.registration.step),
+                Part(lambda _: store.due_ms(), self._hand_out_jobs),
+                Part(self.stats.due_ms, lambda now_ms: self.turns.start(self.stats, self.stats.step(now_ms))),
+                Part(self.clients.due_ms, self.clients.step),
+                Part(self.strict_locks.due_ms, self.strict_locks.step, is_near=True),
+                Part(self._silent.due_ms, self._silent.step),
+                Part(self.slow_readers.due_ms, self.slow_readers.step),
+                Part(self.filters.due_ms, self.filters.clean),
+                Part(lambda _: self.replication.due_ms(), self.replication.step, is_punctual=True, is_near=True),
+                Part(lambda now_ms: self.failover.due_ms(now_ms), lambda now_ms: self.failover.step(now_ms)),
+                Part(lambda _: due_ms_of(self.group), lambda _: None),
+                Part(lambda _: due_ms_of(self.raft_group), lambda _: None, is_punctual=True, is_near=True),
+                Part(lambda _: self.metadata_sync.due_ms(), lambda now_ms: self.metadata_sync.step(now_ms)),
+            ),
+            self._failed,
         )
         table: dict[int, Serve] = {
-            RequestCode.SEND_MESSAGE: self.send.send,
-            RequestCode.SEND_MESSAGE_V2: self.send.send,
-            RequestCode.SEND_BATCH_MESSAGE: self.send.send,
-            RequestCode.CONSUMER_SEND_MSG_BACK: self.retry.send_back,
-            RequestCode.SEND_REPLY_MESSAGE: self.replies.reply,
-            RequestCode.SEND_REPLY_MESSAGE_V2: self.replies.reply,
-            RequestCode.END_TRANSACTION: self.transactions.end,
-            RequestCode.RESUME_CHECK_HALF_MESSAGE: self.transactions.resume,
-            RequestCode.PULL_MESSAGE: self.pull.pull,
-            RequestCode.LITE_PULL_MESSAGE: self.pull.pull,
-            RequestCode.HEART_BEAT: self.members.heartbeat,
-            RequestCode.UNREGISTER_CLIENT: self.members.unregister,
-            RequestCode.CHECK_CLIENT_CONFIG: self.members.check_config,
-            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.members.list_consumers,
-            RequestCode.UPDATE_CONSUMER_OFFSET: self.members.update_offset,
-            RequestCode.QUERY_CONSUMER_OFFSET: self.members.query_offset,
-            RequestCode.LOCK_BATCH_MQ: self.members.lock,
-            RequestCode.UNLOCK_BATCH_MQ: self.members.unlock,
-            RequestCode.VIEW_MESSAGE_BY_ID: self.queries.view,
-            RequestCode.QUERY_MESSAGE: self.queries.query,
-            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.queries.search_offset,
-            RequestCode.GET_MAX_OFFSET: self.queries.max_offset,
-            RequestCode.GET_MIN_OFFSET: self.queries.min_offset,
-            RequestCode.GET_EARLIEST_MSG_STORETIME: self.queries.earliest_time,
+            **client_requests(
+                self.send, self.retry, self.replies, self.transactions, self.pull, self.members, self.queries
+            ),
+            **self.access_control.requests.table(),
             **admin_requests(
                 configuration,
                 store,
                 self.topics,
+                self.static_topics,
                 self.groups,
                 self.clients,
                 self.offsets,
                 self.filters,
                 self.delays,
+                self.timers.figures,
                 self.stats,
                 self.writer,
                 self.pull.polls,
                 self.outbox,
                 read,
+                self.replication,
                 now_ms,
                 lambda: self.faults,
+                self.access,
             ),
         }
         modes_file = store.metadata(metadata.REQUEST_MODES)
@@ -297,19 +312,40 @@ class Broker:
         )
         table[RequestCode.SET_MESSAGE_REQUEST_MODE] = self.request_modes.set
         table[RequestCode.GET_ALL_MESSAGE_REQUEST_MODE] = self.request_modes.show
-        self._serving = Serving(settings, self.outbox, self.persistence, self.turns, table)
+        delays, modes = self.delays, self.request_modes
+        self.metadata_sync = MetadataSync(
+            settings, topics, groups, offsets, delays, modes, self.outbox, self.turns, store, self.replication
+        )
+        others = self.replication, self.metadata_sync, self.registration, self.pull.polls
+        self.roles = RoleChange(settings, store, writer, offsets, delays, self.timers, self.transactions, *others)
+        self.failover = Failover(
+            settings, store, self.replication, self.registration, self.roles, self.outbox, self.transactions.stop
+        )
+        table |= self.failover.requests()
+        if self.group is not None:
+            self.group.join(self.roles, self.replication, self.metadata_sync, self.registration)
+            table |= self.group.requests()
+        tables = topics, groups, offsets, self.delays, self.request_modes
+        parts = self.writer, self.outbox, self.roles, self.registration, self.replication
+        self.raft_group = join_group(configuration, store, tables, keep, self.turns, parts, chance, now_ms)
+        table |= raft_requests(self.raft_group, self.outbox, table)
+        table |= timer_requests(settings, self.topics, self.writer, self.stats, self.timers)
+        refuse_on_slaves(table, settings)
+        table = self.static_topics.over(table)
+        self._serving = Serving(
+            settings, self.outbox, self.persistence, self.turns, self.access, clock_ns, table, self.meters, self.writer
+        )
 
     # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def read(self, reads: Sequence[tuple[Peer, bytes]], now_ms: int) -> list[Effect]:
-        """What follows from the bytes that came on these connections.
+        """Process the bytes of these connections, and return the effects. The last frame of a read may be incomplete.
 
-        Each read begins with a frame, and the last frame of it may not be whole. The fast lane serves what it can of
-        each read; the general path serves the other requests of all reads, in one step.
+        The fast lane serves what it can of each read; the general path the other requests of all reads, in one step.
         """
         lane, effects = self.lane, self.outbox.effects
         events: list[Event] = []
-        in_lane = False
+        in_lane, since_ns = False, self.meters.now_ns()
         for peer, data in reads:
             if lane is not None:
                 try:
@@ -324,7 +360,7 @@ class Broker:
                         effects.append(ReplyFrames(peer, answers, 0, is_bulk))
                     if count:
                         effects.append(Owe(peer, count))
-                        self.writer.hold(peer, held, count, now_ms)
+                        self.writer.hold(peer, held, count, now_ms, lane.held_batches, since_ns)
                     if used == len(data):
                         continue
                     data = data[used:]
@@ -334,8 +370,14 @@ class Broker:
             commands = peer.decode(data)
             if commands:
                 events.append(Requests(peer, commands))
+        if since_ns and lane is not None:
+            lane.took(self.meters.ms_since(since_ns))
         if events or (in_lane and not self._end_reads(now_ms)):
             return self.step(events, now_ms)
+        if self.raft_group is None:
+            self.replication.transfer(now_ms)
+        elif self.raft_group.transfer(now_ms) and lane is not None:
+            lane.tables_may_change()
         return self.outbox.take()
 
     def _end_reads(self, now_ms: int) -> bool:
@@ -345,6 +387,7 @@ class Broker:
             if (
                 self.store.durability.syncs_at_once
                 or not self._dispatching.is_ready(now_ms)
+                or self.store.log.end - self.store.dispatched > PUBLISHED_AT_ONCE
                 or not self.lane.dispatch()
             ):
                 return False
@@ -353,117 +396,151 @@ class Broker:
             return False
         if self.pull.polls.by_queue:  # otherwise the next step takes the arrivals
             self._do(self._wake, now_ms)
+        self.deadlines.stay_awake(now_ms)
         return True
 
     # ── Stepping ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def step(self, events: list[Event], now_ms: int) -> list[Effect]:
-        """What follows from these events, in order."""
+        """Process these events in order, and return the effects."""
+        if len(events) == 1 and self._take_received(events[0], now_ms):
+            if self.raft_group is None or not self.raft_group.needs_step():
+                return self.outbox.take()
+            events = []
         if self.lane is not None:
             self.lane.tables_may_change()
         self._now_ms = self._serving.now_ms = now_ms
-        ticked = sliced = False
+        is_due = now_ms >= self.deadlines.wake_ms
+        has_jobs = self.store.durability.syncs_at_once
         wall_ms = self.store.clock.at(now_ms)
         for event in events:
             if type(event) is Requests:
-                peer = event.peer
-                for command in event.commands:
-                    self._serving.serve(Asked(peer, command, now_ms, wall_ms))
+                self._serving.serve_all(event.peer, event.commands, now_ms, wall_ms)
             else:
-                ticked |= type(event) is Tick
-                sliced |= type(event) is Done and isinstance(event.job, Slice)  # the next one need not wait for a tick
+                is_due |= type(event) is Tick
+                has_jobs |= type(event) is Done  # it may not be the last one
                 try:
                     self._happen(event, now_ms)
                 except Exception as error:
                     self._failed(type(event).__name__, error)
-        if ticked:
-            self._do(self.delays.deliver, now_ms)
-            self._do(self.transactions.step, now_ms)
+        if is_due:
+            self.deadlines.step(now_ms, appends=True)
+        if self.raft_group is not None:
+            self._do(self.raft_group.step, now_ms)
         if self.store.dispatched < self.store.log.end or self.store.has_arrived:
             self._do(self._publish, now_ms)
-        if ticked:
-            for chore in self._chores:
-                self._do(chore, now_ms)
+        if self.raft_group is not None:
+            self._do(self.raft_group.settle, now_ms)
+        if is_due:
+            self.deadlines.step(now_ms, appends=False)
         self._do(self.persistence.step, now_ms)
         self._do(self.registration.step, now_ms)
-        if ticked or sliced or self.store.durability.syncs_at_once:
+        self._do(self.replication.step, now_ms)
+        if self.group is not None:
+            self._do(self.group.step, now_ms)
+        if has_jobs:
             self._do(self._hand_out_jobs, now_ms)
+        (self.deadlines.look if is_due else self.deadlines.stay_awake)(now_ms)
         return self.outbox.take()
 
+    def _take_received(self, event: Event, now_ms: int) -> bool:
+        """A step for bytes of the log, or a replica's report, when no part is due. False: take a usual step."""
+        link_event = event.event if type(event) is GroupLink else event
+        if type(link_event) is not Received or now_ms >= self.deadlines.wake_ms or self.group:
+            return False
+        self._do(lambda now_ms: self._happen(event, now_ms), now_ms)
+        if self.store.dispatched < self.store.log.end or self.store.has_arrived:
+            self._do(self._publish, now_ms)
+        if self.raft_group is None:
+            self._do(self.replication.transfer, now_ms)
+        if self.store.durability.syncs_at_once:
+            self._do(self._hand_out_jobs, now_ms)
+        self.deadlines.stay_awake(now_ms)
+        return True
+
     def _do(self, part: Callable[[int], object], now_ms: int) -> None:
-        """One part of a step. Should it fail, the others are done all the same: a broker that stops halfway through
-        its steps would take messages and never make them durable.
-        """
+        """One part of a step. If it fails, the other parts are done nevertheless."""
         try:
             part(now_ms)
         except Exception as error:
             self._failed(part.__qualname__, error)
 
     def _failed(self, part: str, error: Exception) -> None:
-        """A fault of ours: each part expects the errors of the disk. It is counted, and each cause is logged once."""
+        """An internal error: each part handles errors of the disk itself. Counted, and each cause is logged once."""
         self.faults += 1
         cause = f"{part}: {type(error).__name__}: {error}"
         if cause not in self._causes and len(self._causes) < CAUSES_MAX:
             self._causes.add(cause)
-            log.error("a part of a step failed, the broker goes on: %s", cause, exc_info=error)
+            log.error("a part of a step failed; the broker continues: %s", cause, exc_info=error)
 
     def _hand_out_jobs(self, now_ms: int) -> None:
-        for job in self.store.jobs(now_ms):
-            self.outbox.put(Run(job))
+        self.outbox.effects += map(Run, self.store.jobs(now_ms))
 
     def _happen(self, event: Event, now_ms: int) -> None:
         match event:
-            case Requests(peer, commands):
-                wall_ms = self.store.clock.at(now_ms)
-                for command in commands:
-                    self._serving.serve(Asked(peer, command, now_ms, wall_ms))
+            case Requests() | Tick():
+                pass  # `step` serves requests, and does the work that is due
             case Gone(peer):
                 self._gone(peer)
-            case Tick():
-                pass  # `step` does what is due
             case Turn():
                 self.turns.take_turn()
             case Done(job):
                 end = self.store.log.end
                 for token in self.store.finished(job, now_ms):
-                    self.writer.now_safe(token)
+                    self.writer.now_durable(token)
                 if self.store.log.end < end:
-                    self._log_was_cut()
+                    self.roles.log_was_cut()
+                self.delays.settle()
                 self.transactions.settle()
                 self.pull.polls.wake(self.store.take_repaired(), now_ms)
+            case GroupLink(link_event):
+                if self.raft_group is not None:
+                    self.raft_group.happen(link_event, now_ms)
             case Saved(name, version, error):
-                self.persistence.saved(name, version, error, now_ms)
+                keeper = self.raft_group if self.raft_group is not None and name == SAVED_AS else self.persistence
+                keeper.saved(name, version, error, now_ms)
             case Answered(token, answer):
                 self.outbox.answered(token, answer, now_ms)
             case Announced():
                 self.registration.announced(event, now_ms)
+                self.failover.announced(event)
+                self.strict_locks.announced(event)
+            case AccountsRead(acl):
+                self.access_control.use_accounts(acl)
+            case Accepted() | Connected() | NotConnected() | Received() | HasRoom() | Closed():
+                self.replication.happen(event, now_ms)
             case _:
                 assert_never(event)
 
-    def _log_was_cut(self) -> None:
-        """Messages that were seen are lost, and others will take their places: nobody may stand behind them."""
-        self.offsets.keep_within(self._end_of)
-        self.delays.log_was_cut(self.store.log.end)
-        self.transactions.log_was_cut(self.store.log.end)
-
-    def _end_of(self, topic: str, queue_id: int) -> int | None:
-        try:
-            return self.store.reader.offsets(topic, queue_id)[1]
-        except StoreError as error:
-            log.error("%s", error)
-            return None
+    def _master_is(self, address: str | None, ha_address: str | None, now_ms: int) -> bool:
+        """A name server sends this slave the address of its master. False: its controller has elected another one."""
+        if self.settings.raft or (self.group is not None and not self.group.is_master_at(address)):
+            return False
+        self.metadata_sync.follow(address)
+        self.replication.follow(address, ha_address, now_ms)
+        return True
 
     def _publish(self, now_ms: int) -> None:
-        """Make visible what may be, and wake the pulls that wait for it."""
+        """Dispatch the records that consumers may see, and wake the pulls that wait for them."""
         store = self.store
         if store.dispatched < store.log.end and self._dispatching.is_ready(now_ms):
+            before = store.dispatched
+            self._has_more = store.durability.visible_to - before > PUBLISHED_AT_ONCE
             try:
-                store.dispatch()
+                store.dispatch(PUBLISHED_AT_ONCE)
+                if self._has_more and store.dispatched == before:  # a record that is longer
+                    store.dispatch()
                 self._dispatching.succeeded()
-            except (StoreError, OSError) as error:  # a later step goes on from there
+            except (StoreError, OSError) as error:  # a later step continues from there
                 self._dispatching.failed(error, now_ms)
         if store.has_arrived:
             self._wake(now_ms)
+
+    def _dispatch_due_ms(self, now_ms: int) -> int | None:
+        """When to dispatch again, after a failure or because the rest was left for later; None: nothing is left."""
+        has_failed = self._dispatching.failures > 0
+        is_left = (has_failed or self._has_more) and self.store.dispatched < self.store.log.end
+        return (self._dispatching.retry_ms if has_failed else now_ms) if is_left else None
 
     def _wake(self, now_ms: int) -> None:
         """Queues got messages: wake the pulls, and the delay service, that wait for them."""
@@ -481,55 +558,40 @@ class Broker:
         for token in self.store.durability.take_cut():
             self.writer.now_lost(token)
 
-    def _forget_silent_clients(self, now_ms: int) -> None:
-        if now_ms - self._scan_ms >= self.settings.client_scan_ms:
-            self._scan_ms = self._now_ms = now_ms
-            self.turns.start(self.locks, self.locks.forget_expired(now_ms))
-            self.turns.start("silent clients", self._close_silent(now_ms))
-
-    def _close_silent(self, now_ms: int) -> Slices[None]:
-        silent = yield from self.clients.silent(now_ms - self.settings.client_timeout_ms)
-        for peer in silent:
-            self.outbox.put(Close(peer, f"no heartbeat for {self.settings.client_timeout_ms // 1000} s"))
-            self._gone(peer)
-            yield 0
-
     @property
     def is_busy(self) -> bool:
-        """Something is unfinished, and waits for a Turn."""
-        return self.turns.is_busy
+        return self.turns.is_busy or self.replication.is_busy
+
+    @property
+    def wake_ms(self) -> int:
+        return self.deadlines.wake_ms
 
     def _gone(self, peer: Peer) -> None:
         self.turns.drop(peer)
         self.pull.polls.gone(peer)
         self.clients.gone(peer)
 
-    def wake_ms(self, now_ms: int) -> int:
-        """When `Tick` is due at the latest, for what must not wait for the next regular one."""
-        polls_ms, delays_ms = self.pull.polls.next_deadline_ms(), self.delays.next_ms(now_ms)
-        deadlines = polls_ms, delays_ms, self.transactions.due_ms(now_ms)
-        return min((at_ms for at_ms in deadlines if at_ms is not None), default=now_ms + 1_000)
-
     # ── Stopping ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def leave(self, now_ms: int) -> list[Effect]:
-        """The broker is about to stop: the name servers are told, and what has changed is kept."""
+        """The broker is about to stop: the name servers are told, and changed tables are saved."""
         self.registration.leave()
         self.persistence.step(now_ms, all_of_them=True)
         return self.outbox.take()
 
     def release_pulls(self) -> list[Effect]:
-        """Answer all pulls that wait: nothing more will come."""
+        """Answer all pulls that wait, because the broker is about to stop."""
         self.pull.polls.expire_all()
         return self.outbox.take()
 
     def keep_all(self, now_ms: int) -> None:
-        """Write the tables that have changed, in this thread. What can't be written is logged."""
+        """Write the tables that have changed, in this thread. Failures are logged."""
         self.transactions.stop(now_ms)
         try:
-            self.store.flush(now_ms)  # tables speak of what is safe
+            self.store.flush(now_ms)  # tables refer to durable messages
         except (StoreError, OSError) as error:
-            log.error("the log can't be made safe: %s", error)
+            log.error("the log can't be flushed: %s", error)
         self.delays.settle()
         self.transactions.settle()
+        self.timers.stop(now_ms)
         self.persistence.write_all()

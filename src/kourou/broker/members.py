@@ -1,4 +1,4 @@
-"""What clients ask for beside messages: to be known, to leave, who else is in the group, how far it is.
+"""Requests of clients about groups: heartbeats, leaving, the members of a group, offsets, locks.
 
 Java: ClientManageProcessor, ConsumerManageProcessor, the lock requests of AdminBrokerProcessor.
 """
@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from kourou.broker import names
+from kourou.broker.access import Access
 from kourou.broker.clients import Client, Clients
 from kourou.broker.consumer_filters import ConsumerFilters
-from kourou.broker.events import Asked, Refused
+from kourou.broker.events import Asked, Refused, Request
 from kourou.broker.filtering import Filtering
 from kourou.broker.groups import Groups
 from kourou.broker.heartbeat_limits import HeartbeatLimits
@@ -17,6 +18,7 @@ from kourou.broker.offsets import Offsets
 from kourou.broker.queue_locks import QueueLocks
 from kourou.broker.request_bodies import RequestBodies, too_much
 from kourou.broker.settings import BrokerSettings
+from kourou.broker.strict_locks import StrictLocks
 from kourou.broker.topics import Topics
 from kourou.protocol import bodies, headers
 from kourou.protocol.codes import ResponseCode, TopicSysFlag
@@ -49,10 +51,13 @@ class Members:
         clients: Clients,
         offsets: Offsets,
         locks: QueueLocks,
+        strict_locks: StrictLocks,
         filters: ConsumerFilters,
         filtering: Filtering,
         bodies: RequestBodies,
+        access: Access,
     ) -> None:
+        self._access = access
         self._settings = settings
         self._store = store
         self._topics = topics
@@ -60,15 +65,16 @@ class Members:
         self._clients = clients
         self._offsets = offsets
         self._locks = locks
+        self._strict_locks = strict_locks
         self._filters = filters
         self._filtering = filtering
         self._bodies = bodies
-        self._limits = HeartbeatLimits(clients)
+        self._limits = HeartbeatLimits(clients, settings)
 
-    # ── Being known ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Heartbeats ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def heartbeat(self, asked: Asked) -> Command | Slices[Command]:
-        """HEART_BEAT: a client is there, for these groups. With a fingerprint it is of the second kind."""
+        """HEART_BEAT: registers a client with these groups. A heartbeat with a fingerprint is of version 2."""
         slices = self._heartbeat(asked)
         body = asked.command.body
         return at_once(slices) if len(body) <= (SMALL if b"SQL92" not in body else SMALL_WITH_FILTERS) else slices
@@ -76,7 +82,7 @@ class Members:
     def _heartbeat(self, asked: Asked) -> Slices[Command]:
         yield 0
         command, now_ms = asked.command, asked.now_ms
-        beat = self._bodies.read(bodies.HeartbeatData, command.body)
+        beat = yield from self._bodies.read_in_slices(bodies.HeartbeatData, asked)
         yield len(command.body)
         self._limits.check(beat, asked.peer, now_ms)
         client_id = beat.client_id or ""
@@ -93,13 +99,16 @@ class Members:
             if self._clients.heartbeat_changes(data.group_name, beat.heartbeat_fingerprint) and is_second_kind:
                 changed = True
             ordered = any(self._topics.is_order(one.topic or "") for one in data.subscription_data_set)
-            self._topics.ensure(
-                names.retry_topic(data.group_name),
-                group.retry_queue_nums,
-                now_ms,
-                order=ordered,
-                sys_flag=_UNIT_SUB if data.unit_mode else 0,
-            )
+            retry_topic = names.retry_topic(data.group_name)
+            # Without room, the group consumes all the same; messages that it sends back are refused.
+            if self._topics.get(retry_topic) is not None or self._topics.has_room_for(retry_topic):
+                self._topics.ensure(
+                    retry_topic,
+                    group.retry_queue_nums,
+                    now_ms,
+                    order=ordered,
+                    sys_flag=_UNIT_SUB if data.unit_mode else 0,
+                )
             client = Client(asked.peer, client_id, command.language, command.version, now_ms)
             with_subscriptions = not (is_second_kind and beat.without_sub)
             self._clients.register_consumer(
@@ -112,18 +121,21 @@ class Members:
             if with_subscriptions:
                 for _ in self._filters.register(data.group_name, data.subscription_data_set, now_ms):
                     yield len(command.body)
+            elif self._clients.lacks_subscriptions(data.group_name):
+                changed = True  # the client reports them in its next heartbeat
             yield len(command.body)
+        user = self._access.name_of(asked) if beat.producer_data_set else None
         for producer in beat.producer_data_set:
             if producer.group_name:
-                client = Client(asked.peer, client_id, command.language, command.version, now_ms)
+                client = Client(asked.peer, client_id, command.language, command.version, now_ms, user)
                 self._clients.register_producer(producer.group_name, client, now_ms)
                 yield len(command.body)
         answer = headers.HeartbeatAnswer(is_support_heart_beat_v2=True, is_sub_change=changed)
         return command.answer(ext=answer.encode())
 
-    def unregister(self, asked: Asked) -> Command:
+    def unregister(self, asked: Request[headers.UnregisterClient]) -> Command:
         """UNREGISTER_CLIENT: a client leaves a group."""
-        header = headers.UnregisterClient.decode(asked.command.ext)
+        header = asked.header
         if header.producer_group is not None:
             self._clients.unregister_producer(header.producer_group, asked.peer)
         if header.consumer_group is not None:
@@ -133,15 +145,15 @@ class Members:
         return asked.command.answer()
 
     def check_config(self, asked: Asked) -> Command:
-        """CHECK_CLIENT_CONFIG: does a filter compile here?"""
-        subscription = self._bodies.read(bodies.CheckClientRequestBody, asked.command.body).subscription_data
+        """CHECK_CLIENT_CONFIG: does a filter compile?"""
+        subscription = self._bodies.read(bodies.CheckClientRequestBody, asked).subscription_data
         if subscription is not None:
             self._filtering.check_config(subscription)
         return asked.command.answer()
 
-    def list_consumers(self, asked: Asked) -> Command:
+    def list_consumers(self, asked: Request[headers.GetConsumerListByGroup]) -> Command:
         """GET_CONSUMER_LIST_BY_GROUP: the ids of a group's members."""
-        header = headers.GetConsumerListByGroup.decode(asked.command.ext)
+        header = asked.header
         group = self._clients.group(header.consumer_group)
         if group is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {header.consumer_group}")
@@ -151,9 +163,9 @@ class Members:
 
     # ── Offsets ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def update_offset(self, asked: Asked) -> Command:
+    def update_offset(self, asked: Request[headers.UpdateConsumerOffset]) -> Command:
         """UPDATE_CONSUMER_OFFSET."""
-        header = headers.UpdateConsumerOffset.decode(asked.command.ext)
+        header = asked.header
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         if self._groups.get(group) is None:
             raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
@@ -161,7 +173,7 @@ class Members:
         if config is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
         is_queue = 0 <= queue_id < max(config.read_queue_nums, config.write_queue_nums)
-        if not is_queue and self._store.queues.get(topic, queue_id) is None:  # nor one that the topic once had
+        if not is_queue and self._store.queues.get(topic, queue_id) is None:  # and it had no such queue in the past
             raise Refused(ResponseCode.INVALID_PARAMETER, f"Topic {topic} has no queue {queue_id}")
         if self._settings.server_side_reset and self._offsets.is_reset(group, topic, queue_id):
             return asked.command.answer(remark="Offset has been previously reset")
@@ -170,9 +182,9 @@ class Members:
             raise too_much(f"there are {self._offsets.count} offsets", limit, "maxConsumerOffsets")
         return asked.command.answer()
 
-    def query_offset(self, asked: Asked) -> Command:
-        """QUERY_CONSUMER_OFFSET: where a group stands, or where it may begin without missing anything."""
-        header = headers.QueryConsumerOffset.decode(asked.command.ext)
+    def query_offset(self, asked: Request[headers.QueryConsumerOffset]) -> Command:
+        """QUERY_CONSUMER_OFFSET: the offset of a group, or where it may begin without missing a message."""
+        header = asked.header
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         offset = self._offsets.get(group, topic, queue_id)
         if offset < 0:
@@ -188,7 +200,7 @@ class Members:
         return asked.command.answer(ext={"offset": str(offset)})
 
     def _first_is_recent(self, topic: str, queue_id: int) -> bool:
-        """Is the very first message of a queue there, and near the end of the log?"""
+        """Does the queue still have its very first message, and is that near the end of the log?"""
         queue = self._store.queues.get(topic, queue_id)
         if queue is None or queue.start > 0 or queue.end <= 0:
             return False
@@ -197,17 +209,17 @@ class Members:
 
     # ── Locks ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def lock(self, asked: Asked) -> Command | Slices[Command]:
-        """LOCK_BATCH_MQ: of the queues that there are, those that the client has now."""
+    def lock(self, asked: Asked) -> Command | Slices[Command | None] | None:
+        """LOCK_BATCH_MQ: the existing queues that the client has now."""
         slices = self._lock(asked)
         return at_once(slices) if len(asked.command.body) <= SMALL else slices
 
-    def _lock(self, asked: Asked) -> Slices[Command]:
+    def _lock(self, asked: Asked) -> Slices[Command | None]:
         yield 0
         size = len(asked.command.body)
-        body = self._bodies.read(bodies.LockBatchRequestBody, asked.command.body)
+        body = yield from self._bodies.read_in_slices(bodies.LockBatchRequestBody, asked)
         group, client_id = body.consumer_group or "", body.client_id or ""
-        if names.group_fault(group) is not None:  # nobody has locks for a group that there can't be
+        if names.group_fault(group) is not None:  # an invalid group has no locks
             return asked.command.answer(body=bodies.LockBatchResponseBody().encode())
         got: list[MessageQueue] = []
         for queues in _some_at_a_time(body.mq_set):
@@ -215,7 +227,7 @@ class Members:
             there = [queue for queue in queues if self._topics.has_queue(queue.topic, queue.queue_id)]
             got += self._locks.lock(group, there, client_id, asked.now_ms)
         yield size
-        return asked.command.answer(body=bodies.LockBatchResponseBody(locked=got).encode())
+        return self._strict_locks.lock(body, got, asked)
 
     def unlock(self, asked: Asked) -> Command | Slices[Command]:
         """UNLOCK_BATCH_MQ."""
@@ -224,10 +236,11 @@ class Members:
 
     def _unlock(self, asked: Asked) -> Slices[Command]:
         yield 0
-        body = self._bodies.read(bodies.UnlockBatchRequestBody, asked.command.body)
+        body = yield from self._bodies.read_in_slices(bodies.UnlockBatchRequestBody, asked)
         for queues in _some_at_a_time(body.mq_set):
             yield len(asked.command.body)
             self._locks.unlock(body.consumer_group or "", queues, body.client_id or "")
+        self._strict_locks.unlock(body)
         return asked.command.answer()
 
 

@@ -20,7 +20,9 @@ from kourou.protocol.system_names import (
     SCHEDULE_TOPIC as SCHEDULE_TOPIC,
     SELF_TEST_TOPIC as SELF_TEST_TOPIC,
     SYSTEM_GROUP_PREFIX as SYSTEM_GROUP_PREFIX,
+    SYSTEM_GROUPS as SYSTEM_GROUPS,
     SYSTEM_PREFIX as SYSTEM_PREFIX,
+    TIMER_TOPIC as TIMER_TOPIC,
     TOPIC_LENGTH_MAX as TOPIC_LENGTH_MAX,
     TRACE_TOPIC as TRACE_TOPIC,
     TRANSACTION_CHECK_TOPIC as TRANSACTION_CHECK_TOPIC,
@@ -29,27 +31,18 @@ from kourou.protocol.system_names import (
     retry_topic as retry_topic,
 )
 
-ROCKSDB_HALF_TOPIC: Final = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"  # of a way to keep half messages that is not ours
+ROCKSDB_HALF_TOPIC: Final = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"  # half messages in RocksDB, which Kourou does not have
 ROCKSDB_HALF_OP_TOPIC: Final = "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"
-TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
 
-NOT_FOR_SENDING: Final = NOT_FOR_SENDING_ANYWHERE | {ROCKSDB_HALF_TOPIC, ROCKSDB_HALF_OP_TOPIC}
-
-SYSTEM_GROUPS: Final = (
-    "TOOLS_CONSUMER",
-    "FILTERSRV_CONSUMER",
-    "SELF_TEST_C_GROUP",
-    "CID_ONS-HTTP-PROXY",
-    "CID_ONSAPI_PULL",
-    "CID_ONSAPI_PERMISSION",
-    "CID_ONSAPI_OWNER",
-    "CID_RMQ_SYS_TRANS",
-)
+NOT_FOR_SENDING: Final = NOT_FOR_SENDING_ANYWHERE | {ROCKSDB_HALF_TOPIC, ROCKSDB_HALF_OP_TOPIC, TIMER_TOPIC}
+"""Topics that clients may not send to. A message in the timer topic says where and when it is delivered: a client that
+could write it would pass by access control, and could fill any slot.
+"""
 
 
 def topic_fault(topic: str) -> str | None:
-    """What is wrong with the name of a topic, in Apache's words; None if nothing is."""
+    """Why the name of a topic is invalid, in Apache's words; None if it is valid."""
     if not topic.strip():
         return "The specified topic is blank."
     if is_allowed(topic) is None:

@@ -1,8 +1,7 @@
-"""How far groups have consumed: `topic@group`, then queue id, then offset.
+"""The consumer offsets of groups: `topic@group`, then queue id, then offset.
 
 A lower commit overwrites a higher one, as with Apache: consumers go back on purpose. An offset that an operator resets
-is kept apart until the group's next pull of that queue has learned of it; commits that were on their way are ignored
-until then.
+is kept apart until the group's next pull of that queue gets it; commits that were in flight are ignored until then.
 
 How many offsets there may be is limited (maxConsumerOffsets). The limit counts those that are there, consumed and
 pulled; a table that was loaded may have more, and then no new ones are added.
@@ -23,6 +22,12 @@ log = logging.getLogger(__name__)
 NAMES_IN_SLICE = 500
 """Entries of the table that are removed before others have their turn."""
 
+OFFSETS_IN_SLICE = 50_000
+"""The same in offsets, if entries have many."""
+
+OFFSETS_OF_NAME = OFFSETS_IN_SLICE // NAMES_IN_SLICE
+"""Removing an entry takes as long as removing this number of offsets."""
+
 
 class Offsets:
     """The offsets of all groups of one broker."""
@@ -38,7 +43,9 @@ class Offsets:
         self.table: OffsetTable = {} if kept is None else {name: dict(q) for name, q in kept.offset_table.items()}
         self.pulled: OffsetTable = {} if kept is None else {name: dict(q) for name, q in kept.pull_offset_table.items()}
         self.version = DataVersion() if kept is None else kept.data_version
-        self._reset: dict[str, dict[int, int]] = {}  # not yet told to the group
+        self._reset: dict[str, dict[int, int]] = {}  # not yet sent to the group
+        self.committed_here: set[tuple[str, int]] | None = None
+        """On a slave: offsets that groups have committed to it, and that the master may lack. None: not recorded."""
         self.count = sum(map(len, self.table.values())) + sum(map(len, self.pulled.values()))
         self._consumed_names = _Names(self.table)
         self._pulled_names = _Names(self.pulled)
@@ -49,7 +56,7 @@ class Offsets:
     # ── Looking up ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def get(self, group: str, topic: str, queue_id: int) -> int:
-        """-1: nothing is known. A pending reset counts."""
+        """-1: there is none. A pending reset counts."""
         name = f"{topic}@{group}"
         reset = self._reset.get(name)
         if reset is not None and queue_id in reset:
@@ -90,6 +97,8 @@ class Offsets:
                 queues = self._new(name)
         assert queues is not None
         queues[queue_id] = offset
+        if self.committed_here is not None:
+            self.committed_here.add((name, queue_id))
         self._touch()
         return True
 
@@ -113,11 +122,15 @@ class Offsets:
         self._update(name, offsets)
 
     def copy(self, from_group: str, to_group: str, topic: str) -> None:
-        """One group goes on where another one is."""
+        """One group continues at the offsets of another."""
         name = f"{topic}@{to_group}"
         self.count -= len(self.table.get(name, ()))
         self.table.get(name, {}).clear()
         self._update(name, self.table.get(f"{topic}@{from_group}", {}))
+
+    def add(self, name: str, offsets: Mapping[int, int]) -> None:
+        """A follower takes over some queues of `topic@group` from its leader."""
+        self._update(name, offsets)
 
     def _update(self, name: str, offsets: Mapping[int, int]) -> None:
         queues = self.table.get(name)
@@ -135,14 +148,14 @@ class Offsets:
 
     @property
     def has_resets(self) -> bool:
-        """Are there offsets that an operator has reset and a group was not told of?"""
+        """Are there offsets that an operator has reset, and that were not sent to the group yet?"""
         return bool(self._reset)
 
     def is_reset(self, group: str, topic: str, queue_id: int) -> bool:
         return bool(self._reset) and queue_id in self._reset.get(f"{topic}@{group}", ())
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """A reset that the group does not know of yet: it does now."""
+        """The pending reset of a group, which is sent to it now."""
         if not self._reset:
             return None
         name = f"{topic}@{group}"
@@ -154,8 +167,43 @@ class Offsets:
             del self._reset[name]
         return offset
 
+    def adopt(self, table: OffsetTable) -> Slices[None]:
+        """A slave takes over its master's offsets, all of them and no others."""
+        changed = False
+        for number, (name, queues) in enumerate(table.items(), 1):
+            there = self.table.get(name)
+            if there != queues:
+                changed = True
+                self.count += len(queues) - (0 if there is None else len(there))
+                if there is None:
+                    self._new(name)
+                self.table[name] = queues
+            if number % NAMES_IN_SLICE == 0:
+                yield 0
+        gone = [name for name in self.table if name not in table]
+        for number, name in enumerate(gone, 1):
+            self.count -= len(self.table.pop(name, ()))
+            self._consumed_names.remove(name)
+            if number % NAMES_IN_SLICE == 0:
+                yield 0
+        if changed or gone:
+            self._touch()
+
+    def merge(self, table: OffsetTable, gone: Iterable[str]) -> None:
+        """A follower takes over some offsets of its leader, and drops others."""
+        for name, queues in table.items():
+            there = self.table.get(name)
+            self.count += len(queues) - (0 if there is None else len(there))
+            if there is None:
+                self._new(name)
+            self.table[name] = dict(queues)
+        for name in gone:
+            self.count -= len(self.table.pop(name, ()))
+            self._consumed_names.remove(name)
+        self._touch()
+
     def keep_within(self, end_of: Callable[[str, int], int | None]) -> None:
-        """A crash took messages that were consumed already: groups go on where the queues end now.
+        """A crash took messages that were consumed already: groups continue where the queues end now.
 
         Otherwise they would pass over the messages that take those places.
         """
@@ -164,7 +212,7 @@ class Offsets:
             for queue_id, offset in queues.items():
                 end = end_of(topic, queue_id)
                 if end is not None and offset > end:
-                    log.warning("%s queue %d: committed to %d, and the queue ends at %d", name, queue_id, offset, end)
+                    log.warning("%s queue %d: committed to %d, but the queue ends at %d", name, queue_id, offset, end)
                     queues[queue_id] = end
                     self._touch()
 
@@ -183,19 +231,23 @@ class Offsets:
         return self._consumed_names, self._pulled_names
 
     def _remove(self, parts: list[str], name_of: Callable[[str], str]) -> Slices[None]:
-        for number, part in enumerate(parts, 1):
+        left = OFFSETS_IN_SLICE
+        for part in parts:
             name = name_of(part)
-            self.count -= len(self.table.pop(name, ())) + len(self.pulled.pop(name, ()))
+            gone = len(self.table.pop(name, ())) + len(self.pulled.pop(name, ()))
+            self.count -= gone
             self._reset.pop(name, None)
             for index in self._indexes:
                 index.remove(name)
-            if number % NAMES_IN_SLICE == 0:
+            left -= OFFSETS_OF_NAME + gone
+            if left <= 0:
+                left = OFFSETS_IN_SLICE
                 yield 0
         self._touch()
 
 
 class _Names:
-    """The names `topic@group` of a table by their parts, so that nobody searches the whole table."""
+    """The names `topic@group` of a table by their parts, so that no search of the whole table is needed."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self.topics: dict[str, set[str]] = {}  # by group

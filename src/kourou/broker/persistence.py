@@ -1,10 +1,10 @@
-"""Tables that survive a restart: which have changed, which are being written, and who waits until they are safe.
+"""Tables that survive a restart: which have changed, which are being written, and which requests wait for that.
 
-    touch ─▶ due ─▶ encoded in slices ─▶ Save effect ─▶ (worker) ─▶ Saved ─▶ who waited is answered
+    touch ─▶ due ─▶ encoded in slices ─▶ Save effect ─▶ (worker) ─▶ Saved ─▶ waiting requests are answered
 
-One write of a table is under way at a time. Changes that come meanwhile share the next one, so a storm of new topics
-costs a few writes and not one each. A write that fails is tried again at the next tick; whoever waits for it is told
-after `PATIENCE_MS` that the change stands and is not safe.
+One write of a table runs at a time. Changes that arrive meanwhile share the next one, so a burst of new topics costs a
+few writes and not one each. A failed write is retried at the next tick; requests that wait for it are answered after
+`PATIENCE_MS`: the change was made, but is not durable.
 """
 
 import logging
@@ -53,10 +53,12 @@ class Persistence:
         self._turns = turns or Turns()
         self._tables: dict[str, _Table[Any]] = {}
         self._dirty: dict[str, None] = {}  # names, in the order of their changes
-        self.total = 0  # grows with each change of a table that somebody may wait for
+        self.total = 0  # grows with each change of a table that requests may wait for
+        self.also_safe: Callable[[int, Callable[[str | None], None]], None] | None = None
+        """In a group, changes must be committed, too: as `when_safe`."""
 
     def add(self, name: str, file: MetadataFile[T], value: Callable[[], T], interval_ms: int = 0) -> None:
-        """A table whose content `value` gives. `interval_ms`: changes gather for as long, and nobody waits for them."""
+        """Add a table with the content of `value`. `interval_ms`: collect changes that long; no request waits."""
         self._tables[name] = _Table(file, value, interval_ms)
 
     def touch(self, name: str) -> None:
@@ -66,13 +68,17 @@ class Persistence:
         self.total += not table.interval_ms
         self._dirty[name] = None
 
+    def changes(self, name: str) -> int:
+        """How often a table has changed."""
+        return self._tables[name].changed
+
     def when_safe(self, now_ms: int, done: Callable[[str | None], None]) -> None:
-        """Call `done` once all changes so far are safe; with the reason, if they are not in time."""
+        """Call `done` once all changes so far are durable; with the reason, if they are not in time."""
         waiting = [table for table in self._tables.values() if not table.interval_ms and table.written < table.changed]
-        if not waiting:
+        if not waiting and self.also_safe is None:
             done(None)
             return
-        left, problem = len(waiting), None
+        left, problem = len(waiting) + (self.also_safe is not None), None
 
         def one(reason: str | None) -> None:
             nonlocal left, problem
@@ -83,9 +89,17 @@ class Persistence:
 
         for table in waiting:
             table.waiters.append(_Waiter(table.changed, now_ms + PATIENCE_MS, one))
+        if self.also_safe is not None:
+            self.also_safe(now_ms, one)
+
+    def due_ms(self, _now_ms: int) -> int | None:
+        """When a table is due to be written, or a waiting request times out; None: neither."""
+        times = [self._tables[name].not_before_ms for name in self._dirty if not self._tables[name].writing]
+        times += [table.waiters[0].deadline_ms for table in self._tables.values() if table.waiters]
+        return min(times, default=None)
 
     def step(self, now_ms: int, *, all_of_them: bool = False) -> None:
-        """Write what is due; with `all_of_them`, whatever has changed."""
+        """Write the tables that are due; with `all_of_them`, all changed tables."""
         for name in list(self._dirty):
             table = self._tables[name]
             if not table.writing and (all_of_them or now_ms >= table.not_before_ms):
@@ -104,13 +118,13 @@ class Persistence:
         table.writing = False
         before, table.problem = table.problem, error
         if error is not None:
-            if error != before:  # each cause once, and not once per try
-                log.error("%s not written, which is retried: %s", name, error)
+            if error != before:  # each cause once, not for each attempt
+                log.error("%s could not be written; this will be retried: %s", name, error)
             self._dirty[name] = None
             table.not_before_ms = now_ms + RETRY_MS
             return
         if before is not None:
-            log.warning("%s written again, after it failed: %s", name, before)
+            log.warning("%s has been written, after an earlier failure: %s", name, before)
         table.written = version
         ready = [waiter for waiter in table.waiters if waiter.version <= version]
         table.waiters = [waiter for waiter in table.waiters if waiter.version > version]
@@ -118,25 +132,28 @@ class Persistence:
             waiter.done(None)
 
     def write_all(self) -> None:
-        """Write here and now whatever the files do not have; what can't be written is logged."""
+        """Write all changed tables in this thread; failures are logged."""
         for table in self._tables.values():
             if table.written < table.changed:
                 try:
                     table.file.write(table.file.encode(table.value()))
                     table.written = table.changed
                 except OSError as error:
-                    log.error("%s not written, its last changes are lost: %s", table.file.path, error)
+                    log.error("%s could not be written, so its last changes are lost: %s", table.file.path, error)
         self._dirty.clear()
 
     def give_up_waiting(self, now_ms: int) -> None:
-        """Tell those whose patience is over."""
+        """Answer the requests that have waited for `PATIENCE_MS`."""
         for name, table in self._tables.items():
             if table.waiters and table.waiters[0].deadline_ms <= now_ms:
                 late = [waiter for waiter in table.waiters if waiter.deadline_ms <= now_ms]
                 table.waiters = [waiter for waiter in table.waiters if waiter.deadline_ms > now_ms]
-                reason = table.problem or "it takes too long"
+                if table.problem is None:
+                    told = f"{name} were not written within {PATIENCE_MS // 1000} s; the change may be lost in a crash"
+                else:
+                    told = f"{name} can't be written: {table.problem}"
                 for waiter in late:
-                    waiter.done(f"{name} can't be written: {reason}")
+                    waiter.done(told)
 
     @property
     def is_settled(self) -> bool:

@@ -12,16 +12,16 @@ return True, or return False to let the next one decide. `Broker` has the list; 
 Java: SendMessageProcessor.sendMessage (half messages), HookUtils.handleScheduleMessage (delays and timers).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 import msgspec
 
-from kourou.broker import missing
 from kourou.broker.events import Refused
 from kourou.broker.names import SCHEDULE_TOPIC
 from kourou.protocol.codes import TRANSACTION_MASK, ResponseCode, SysFlag
-from kourou.protocol.properties import Property
+from kourou.protocol.errors import BodyError
+from kourou.protocol.properties import Property, number
 from kourou.store.commit_log import NewMessage
 
 _TRANSACTION = int(TRANSACTION_MASK)
@@ -64,10 +64,10 @@ class DelayLevels:
         self._level_max = max(delay_ms, default=0)
 
     def place(self, candidate: Candidate) -> bool:
-        if not _may_wait(candidate.message):
+        if not may_wait(candidate.message):
             return False
         message, properties = candidate.message, candidate.properties
-        level = self._level(properties)
+        level = min(delay_level(properties), self._level_max)
         if level <= 0:
             return False
         for name in TIMER_PROPERTIES:
@@ -78,18 +78,14 @@ class DelayLevels:
         message.topic, message.queue_id = SCHEDULE_TOPIC, level - 1
         return True
 
-    def _level(self, properties: dict[str, str]) -> int:
-        """The level that a message asks for, at most the highest one; 0 or less: none."""
-        text = properties.get(Property.DELAY_LEVEL)
-        if text is None:
-            return 0
-        try:
-            level = int(text)
-        except ValueError:
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR, f"the delay level is {text[:40]!r}, a number is expected"
-            ) from None
-        return min(level, self._level_max)
+
+def delay_level(properties: Mapping[str, str]) -> int:
+    """The delay level of a message; 0 or less: none. Raises Refused."""
+    try:
+        return number(properties, Property.DELAY_LEVEL) or 0
+    except BodyError:
+        text = properties[Property.DELAY_LEVEL]
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"the delay level is {text[:40]!r}, a number is expected") from None
 
 
 def is_half(candidate: Candidate) -> bool:
@@ -100,15 +96,6 @@ def is_half(candidate: Candidate) -> bool:
     return not (candidate.message.reconsume_times > 0 and properties.get(Property.DELAY_LEVEL, "0") != "0")
 
 
-def refuse_timers(candidate: Candidate) -> bool:
-    """Messages with an exact time of delivery are refused: timers are not in this version."""
-    if _may_wait(candidate.message) and any(name in candidate.properties for name in TIMER_PROPERTIES):
-        raise Refused(
-            ResponseCode.SYSTEM_ERROR, f"accurate timer message is not enabled: {missing.refusal(missing.TIMERS)}"
-        )
-    return False
-
-
-def _may_wait(message: NewMessage) -> bool:
-    """Half messages and rollbacks are not delayed, nor is what is stored in the schedule topic already."""
+def may_wait(message: NewMessage) -> bool:
+    """Half messages and rollbacks are not delayed, nor are messages that are in the schedule topic already."""
     return message.sys_flag & _TRANSACTION not in _UNDECIDED and message.topic != SCHEDULE_TOPIC

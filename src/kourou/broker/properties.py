@@ -1,31 +1,29 @@
-"""broker.conf: Apache's property names, and what they mean here.
+"""broker.conf: Apache's property names, and their effects in Kourou.
 
 A property is one of three things: acted on (it has a place in `BrokerSettings`, `StoreSettings` or `ProcessSettings`),
-known and without meaning here (thread pools, buffers), or unknown. Whoever reads a file is told of the last two by
-name. `to_properties` shows all of them, as `mqadmin getBrokerConfig` expects it. A value that promises safety which is
-not here (`UNKEPT`) is refused: a broker that starts without it would be worse than none.
-
-A request may change the properties of a list (`HOT`), each within a range, and those without meaning. No path, no
-address, nothing that could reach a shell is on the list, nothing that makes the broker delete messages, and no limit
-that protects it: these need the configuration file. Values of secrets are not shown.
+known and without effect in Kourou (thread pools, buffers), or unknown. The last two are logged by name. `to_properties`
+shows all of them, as `mqadmin getBrokerConfig` expects it. A value that promises a guarantee that Kourou does not give
+(`UNKEPT`) is refused. A request may change the properties of a list (`HOT`), each within a range, and those without
+effect. The list has no path, no address, nothing that could reach a shell or makes the broker delete messages, and no
+limit that protects it: these need the configuration file. Values of secrets are not shown.
 """
 
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache
-from ipaddress import ip_network
 from typing import Any, Final
 
+from kourou.broker import access_values, property_values
 from kourou.broker.known_properties import AUTH_TEXT, KNOWN_TEXT
 from kourou.broker.settings import BrokerSettings, Role
+from kourou.protocol.codes import MASTER_ID
 from kourou.protocol.errors import KourouError
-from kourou.store.retention import parse_hours
-from kourou.store.settings import FlushMode, StoreSettings, delay_table
+from kourou.store.settings import FlushMode, StoreSettings
 
 
 class PropertyError(KourouError):
-    """A property with a value that makes no sense."""
+    """A property with an invalid value."""
 
 
 class GuardedPropertyError(PropertyError):
@@ -34,7 +32,7 @@ class GuardedPropertyError(PropertyError):
 
 @dataclass(frozen=True, slots=True)
 class ProcessSettings:
-    """What the process needs to know: where it listens, what it keeps, whom it tells."""
+    """The settings of the process: addresses, folders, limits, metrics."""
 
     bind_address: str = ""  # bindAddress
     name_servers: str = ""  # namesrvAddr: `host:port;host:port`
@@ -43,7 +41,17 @@ class ProcessSettings:
     store_root: str = ""  # storePathRootDir
     commit_log: str = ""  # storePathCommitLog
     idle_seconds: int = 120  # serverChannelMaxIdleTimeSeconds
-    trusted_proxies: str = ""  # proxyProtocolTrusted, ours: whose PROXY preambles are believed
+    plain_acl: bool = False  # aclEnable: the accounts in plain_acl.yml
+    plain_acl_file: str = ""  # plainAclFile, ours; default: plain_acl.yml beside the configuration file
+    migrate_plain_acl: bool = False  # migrateAuthFromV1Enabled
+    users_key_file: str = ""  # usersKeyFile, ours: the key with which the file of users is sealed
+    trusted_proxies: str = ""  # proxyProtocolTrusted, ours: addresses whose PROXY preambles are accepted
+    ha_tls_mode: str = "disabled"  # haTlsMode, ours: TLS between brokers, on the HA port and in a Raft group
+    ha_allowed_names: str = ""  # haAllowedNames, ours: names, one of which a peer's certificate has
+    ha_secret_file: str = ""  # haSecretFile, ours: a secret that all brokers of a group have
+    connections_max: int = 65_536  # maxConnections, ours
+    connections_of_address: int = 16_384  # maxConnectionsPerAddress, ours
+    in_flight_max: int = 65_536  # maxRequestsInFlight, ours: of one connection
     metrics_port: int = 5557  # metricsPromExporterPort, when metricsExporterType is PROM
     metrics_host: str = ""  # metricsPromExporterHost
     metrics_type: str = "DISABLE"  # metricsExporterType
@@ -52,6 +60,7 @@ class ProcessSettings:
     connection_metrics: bool = True  # enableConnectionMetrics
     lag_metrics: bool = True  # enableLagAndDlqMetrics
     stats_metrics: bool = True  # enableStatsMetrics
+    remoting_metrics: bool = True  # enableRemotingMetrics
     transaction_metrics: bool = True  # enableTransactionMetrics
     store_metrics: bool = True  # enableMessageStoreMetrics
 
@@ -63,7 +72,7 @@ class Configuration:
     broker: BrokerSettings
     store: StoreSettings
     process: ProcessSettings
-    given: Mapping[str, str]  # as they were written, for who shows or keeps them
+    given: Mapping[str, str]  # as they were written, to show or save them
 
 
 # ── The table ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -97,19 +106,6 @@ def _show_flag(value: bool) -> str:
     return str(value).lower()
 
 
-def _levels(text: str) -> str:
-    try:
-        delay_table(text)
-    except (ValueError, KeyError):
-        raise ValueError("times such as 1s 5s 1m 2h 1d are expected, blank separated") from None
-    return text
-
-
-def _hours(text: str) -> str:
-    parse_hours(text)
-    return text
-
-
 def _percent(text: str) -> float:
     return _whole(0, 100)(text) / 100
 
@@ -125,27 +121,6 @@ def _exporter(text: str) -> str:
     if word not in EXPORTERS:
         raise ValueError(f"one of {', '.join(EXPORTERS)} is expected")
     return word
-
-
-def _labels(text: str) -> str:
-    if any(word.count(":") != 1 or word.startswith(":") for word in text.split(",") if word):
-        raise ValueError("labels such as name:value,name:value are expected")
-    return text
-
-
-def _one_folder(text: str) -> str:
-    if "," in text:
-        raise ValueError("one folder is expected")
-    return text
-
-
-def _networks(text: str) -> str:
-    try:
-        for word in text.replace(";", " ").replace(",", " ").split():
-            ip_network(word)
-    except ValueError as error:
-        raise ValueError(f"addresses such as 10.0.0.5;192.0.2.0/24 are expected: {error}") from None
-    return text
 
 
 def _choice(kind: type[Role] | type[FlushMode]) -> Callable[[str], Any]:
@@ -184,10 +159,26 @@ ACTED_ON: Final[dict[str, _Place]] = {
     "brokerIP2": _Place("broker", "ha_ip", str),
     "listenPort": _Place("broker", "port", _PORT),
     "haListenPort": _Place("broker", "ha_port", _PORT),
+    "haMasterAddress": _Place("broker", "ha_master_address", property_values.address_or_none),
+    "haAllowedPeers": _Place("broker", "ha_allowed_peers", property_values.networks),
+    "controllerAddr": _Place("broker", "controllers", property_values.addresses),
+    "brokerElectionPriority": _Place("broker", "election_priority", _NATURAL),
+    **_flags("broker", enableDLegerCommitLog="raft", raftAdoptLog="raft_adopt"),
+    **{key: _Place("broker", name, str) for key, name in property_values.RAFT_TEXTS.items()},
+    "dLegerPeers": _Place("broker", "raft_peers", property_values.peers),
+    **_numbers("broker", _POSITIVE, raftElectionTimeout="raft_election_ms", raftHeartbeatInterval="raft_heartbeat_ms"),
     "regionId": _Place("broker", "region", _name),
     "brokerPermission": _Place("broker", "permission", _whole(0, 7)),
     "msgTraceTopicName": _Place("broker", "trace_topic_name", _name),
     "configBlackList": _Place("broker", "unchangeable", str),
+    "authenticationWhitelist": _Place("broker", "unsigned_codes", access_values.codes, access_values.show_codes),
+    "authorizationWhitelist": _Place("broker", "unruled_codes", access_values.codes, access_values.show_codes),
+    "initAuthenticationUser": _Place(
+        "broker", "first_user", access_values.user("username", "password"), access_values.show_user
+    ),
+    "innerClientAuthenticationCredentials": _Place(
+        "broker", "inner_user", access_values.user("accessKey", "secretKey"), access_values.show_user
+    ),
     **_flags(
         "broker",
         autoCreateTopicEnable="auto_create_topics",
@@ -199,6 +190,7 @@ ACTED_ON: Final[dict[str, _Place]] = {
         storeReplyMessageEnable="store_replies",
         longPollingEnable="long_polling",
         slaveReadEnable="slave_read",
+        enableSlaveActingMaster="slave_acting_master",
         litePullMessageEnable="lite_pull",
         rejectPullConsumerEnable="reject_pull_consumers",
         useServerSideResetOffset="server_side_reset",
@@ -208,18 +200,45 @@ ACTED_ON: Final[dict[str, _Place]] = {
         enableCreateSysGroup="create_system_groups",
         notifyConsumerIdsChangedEnable="notify_members",
         realTimeNotifyConsumerChange="notify_at_once",
+        lockInStrictMode="strict_locks",
         compressedRegister="register_compressed",
         enableSplitRegistration="register_split",
         enableScheduleMessageStats="count_delayed",
         disableConsumeIfConsumerReadSlowly="disable_slow_readers",
         rejectTransactionMessage="reject_transactions",
+        authenticationEnabled="authenticates",
+        authorizationEnabled="authorizes",
         enablePropertyFilter="property_filter",
         filterSupportRetry="filter_retries",
+        enableAutoInSyncReplicas="auto_in_sync_replicas",
+        enableControllerMode="controller_mode",
+        allAckInSyncStateSet="all_in_sync",
+        asyncLearner="is_learner",
         enableCalcFilterBitMap="filter_bit_map",
+        timerWheelEnable="timers",
+        timerStopEnqueue="timer_stop_enqueue",
+        timerStopDequeue="timer_stop_dequeue",
+        recallMessageEnable="recall",
+        allowRecallWhenBrokerNotWriteable="recall_if_read_only",
+        appendTopicForTimerDeleteKey="recall_by_topic",
     ),
     **_numbers(
         "broker",
         _POSITIVE,
+        inSyncReplicas="in_sync_replicas",
+        minInSyncReplicas="min_in_sync_replicas",
+        totalReplicas="replicas_total",
+        slaveTimeout="slave_timeout_ms",
+        haSendHeartbeatInterval="ha_heartbeat_ms",
+        haHousekeepingInterval="ha_silence_ms",
+        haTransferBatchSize="ha_batch_size",
+        haMaxGapNotInSync="ha_max_gap",
+        maxHaConnections="ha_connections_max",
+        haMaxTimeSlaveNotCatchup="ha_behind_ms",
+        brokerHeartbeatInterval="controller_heartbeat_ms",
+        controllerHeartBeatTimeoutMills="controller_alive_ms",
+        syncControllerMetadataPeriod="controller_leader_ms",
+        syncBrokerMetadataPeriod="controller_master_ms",
         maxAutoCreatedTopics="auto_topics_max",
         maxAutoCreatedGroups="auto_groups_max",
         maxTopics="topics_max",
@@ -230,6 +249,8 @@ ACTED_ON: Final[dict[str, _Place]] = {
         maxQueuesPerRequest="queues_per_request",
         maxGroups="groups_max",
         maxGroupsPerRequest="groups_per_request",
+        maxGroupsPerClient="groups_per_client",
+        maxSubscriptionsPerClient="subscriptions_per_client",
         maxConsumerOffsets="offsets_max",
         maxMessagesPerBatch="batch_messages_max",
         maxJsonBodySize="json_size_max",
@@ -259,7 +280,13 @@ ACTED_ON: Final[dict[str, _Place]] = {
         transactionOpBatchInterval="transaction_op_interval_ms",
         transactionMetricFlushInterval="transaction_counts_interval_ms",
         filterDataCleanTimeSpan="filter_clean_ms",
+        timerMaxDelaySec="timer_max_delay_s",
+        timerCongestNumEachSlot="timer_slot_max",
+        timerFlushIntervalMs="timer_flush_ms",
     ),
+    "timerRollWindowSlot": _Place("broker", "timer_roll_slots", property_values.roll_slots),
+    "timerPrecisionMs": _Place("store", "timer_precision_ms", property_values.precision),
+    "mappedFileSizeTimerLog": _Place("store", "timer_log_file_size", _whole(4096, 2**31 - 1)),
     "transactionOpMsgMaxSize": _Place("broker", "transaction_op_size", _whole(1, 1024**2)),
     "startAcceptSendRequestTimeStamp": _Place("broker", "accept_sends_from_ms", _LONG),
     "consumerFallbehindThreshold": _Place("broker", "slow_reader_bytes", _LONG),
@@ -313,36 +340,39 @@ ACTED_ON: Final[dict[str, _Place]] = {
         lambda entries: str(entries * 20),
     ),
     "flushDiskType": _Place("store", "flush_mode", _choice(FlushMode), lambda mode: str(mode.value)),
-    "deleteWhen": _Place("store", "delete_when", _hours),
+    "deleteWhen": _Place("store", "delete_when", property_values.hours),
     "diskMaxUsedSpaceRatio": _Place("store", "max_used_ratio", _percent, lambda ratio: str(round(ratio * 100))),
     "diskSpaceCleanForciblyRatio": _Place(
         "store", "force_clean_ratio", _percent, lambda ratio: str(round(ratio * 100))
     ),
     "diskSpaceWarningLevelRatio": _Place("store", "full_ratio", _percent, lambda ratio: str(round(ratio * 100))),
-    "messageDelayLevel": _Place("store", "delay_levels", _levels),
+    "messageDelayLevel": _Place("store", "delay_levels", property_values.levels),
     "bindAddress": _Place("process", "bind_address", str),
     "namesrvAddr": _Place("process", "name_servers", str),
     "storePathRootDir": _Place("process", "store_root", str),
-    "storePathCommitLog": _Place("process", "commit_log", _one_folder),
+    "storePathCommitLog": _Place("process", "commit_log", property_values.one_folder),
     "serverChannelMaxIdleTimeSeconds": _Place("process", "idle_seconds", _NATURAL),
-    "proxyProtocolTrusted": _Place("process", "trusted_proxies", _networks),
+    **{key: _Place("process", name, read) for key, (name, read) in property_values.PROTECTION.items()},
     "metricsExporterType": _Place("process", "metrics_type", _exporter),
     "metricsPromExporterPort": _Place("process", "metrics_port", _PORT),
     "metricsPromExporterHost": _Place("process", "metrics_host", str),
-    "metricsLabel": _Place("process", "metrics_label", _labels),
+    "metricsLabel": _Place("process", "metrics_label", property_values.labels),
     **_flags(
         "process",
+        aclEnable="plain_acl",
+        migrateAuthFromV1Enabled="migrate_plain_acl",
         fetchNameSrvAddrByDnsLookup="name_servers_by_lookup",
         useTLS="name_servers_in_tls",
         enableRequestMetrics="request_metrics",
         enableConnectionMetrics="connection_metrics",
         enableLagAndDlqMetrics="lag_metrics",
         enableStatsMetrics="stats_metrics",
+        enableRemotingMetrics="remoting_metrics",
         enableTransactionMetrics="transaction_metrics",
         enableMessageStoreMetrics="store_metrics",
     ),
 }
-"""Property to where its value goes."""
+"""By property: the field that its value sets."""
 
 _MINUTE_MS: Final = 60_000
 _FLAG: Final = None  # true or false: no range
@@ -375,6 +405,13 @@ HOT: Final[dict[str, tuple[int, int] | None]] = {
     "enableCalcFilterBitMap": _FLAG,
     "consumerFallbehindThreshold": (1024**3, 2**63 - 1),
     "rejectTransactionMessage": _FLAG,
+    "timerStopEnqueue": _FLAG,
+    "timerStopDequeue": _FLAG,
+    "timerMaxDelaySec": (1, 7 * 86_400),
+    "timerCongestNumEachSlot": (1, 2**31 - 1),
+    "timerFlushIntervalMs": (10, _MINUTE_MS),
+    "recallMessageEnable": _FLAG,
+    "allowRecallWhenBrokerNotWriteable": _FLAG,
     "transactionTimeOut": (100, 60 * _MINUTE_MS),
     "transactionCheckInterval": (100, 60 * _MINUTE_MS),
     "transactionCheckMax": (1, 10_000),
@@ -400,37 +437,23 @@ HOT: Final[dict[str, tuple[int, int] | None]] = {
     "maxFilterMessageSize": (20, 1024**2),
     "readUnCommitted": _FLAG,
 }
-"""Properties with a meaning that a request may change while the broker runs, and from what to what."""
+"""Properties with an effect that a request may change while the broker runs, and their ranges."""
 
 SECRET: Final = re.compile(r"(?i)password|secret|credential|token|accesskey|exporterheader|authenticationuser$")
 """Properties whose values no answer shows."""
 
-HIDDEN: Final = "******"
+HIDDEN: Final = access_values.HIDDEN
 
-_GUARDED: Final = re.compile(r"(?i)path|dir$|home|addr|host|proxy|^tls\.|password|credential|provider|user$|acl|auth")
-"""What no request changes even where it has no meaning: whoever reads a changed file later may give it one."""
-
-_NO_ACCESS_CONTROL: Final = "access control is not in this version, and the broker would be open to everybody"
-_NO_REPLICAS: Final = "replication is not in this version, and there would be no second copy"
+_GUARDED: Final = re.compile(r"(?i)path|dir$|home|addr|host|proxy|target|url|^tls\.|passw|creden|provid|user$|acl|auth")
+"""Properties that requests can't change even if they have no effect here: another broker may read the file later."""
 
 UNKEPT: Final[dict[str, tuple[Callable[[str], bool], str]]] = {
-    "aclEnable": (_flag, _NO_ACCESS_CONTROL),
-    "authenticationEnabled": (_flag, _NO_ACCESS_CONTROL),
-    "authorizationEnabled": (_flag, _NO_ACCESS_CONTROL),
-    "brokerRole": (lambda text: text == Role.SLAVE.value, _NO_REPLICAS),
-    "inSyncReplicas": (lambda text: int(text) > 1, _NO_REPLICAS),
-    "minInSyncReplicas": (lambda text: int(text) > 1, _NO_REPLICAS),
-    "enableDLegerCommitLog": (_flag, _NO_REPLICAS),
-    "enableControllerMode": (_flag, _NO_REPLICAS),
-    "storeType": (lambda text: text != "default", "the store has one kind of files, `default`"),
-    "configManagerVersion": (
-        lambda text: text != "v1",
-        "topics, groups and offsets are kept in one kind of files, `v1`",
-    ),
-    "messageStorePlugIn": (bool, "plug-ins of the store are not in this version, nor is what they keep elsewhere"),
-    "readOnlyCommitLogStorePaths": (bool, "a log in several folders is not in this version"),
+    "storeType": (lambda text: text != "default", "the store supports only the file format `default`"),
+    "configManagerVersion": (lambda text: text != "v1", "topics, groups and offsets support only the file format `v1`"),
+    "messageStorePlugIn": (bool, "plug-ins of the store, and data that they keep elsewhere, are not supported"),
+    "readOnlyCommitLogStorePaths": (bool, "a log in several folders is not supported"),
 }
-"""Values that promise what would not be kept: which they are, and why."""
+"""Values that promise a guarantee that Kourou does not give, and the reasons."""
 
 
 @cache
@@ -441,7 +464,7 @@ def known() -> dict[str, tuple[str, str]]:
 
 @cache
 def known_unshown() -> dict[str, tuple[str, str]]:
-    """Those that it shows only if they were given."""
+    """Properties that it shows only if they were given."""
     return _parsed(AUTH_TEXT)
 
 
@@ -486,11 +509,21 @@ def configure(defaults: Configuration, properties: Mapping[str, str]) -> Configu
         if key in UNKEPT:
             broken, why = UNKEPT[key]
             if broken(text):
-                raise PropertyError(f"{key}={text}: {why}; take the property away to run without")
+                raise PropertyError(f"{key}={text}: {why}; remove the property to run without")
     broker = replace(defaults.broker, **changes["broker"])
     store = replace(defaults.store, **changes["store"])
-    broker = replace(broker, max_body_size=store.max_body_size, broker_id=0)  # a master's, whatever was given
+    broker = replace(broker, max_body_size=store.max_body_size)
+    if broker.raft and "enableDLegerCommitLog" in properties:
+        broker = _read("enableDLegerCommitLog", lambda _: property_values.in_group(broker), "true")
+    elif broker.role is not Role.SLAVE:
+        broker = replace(broker, broker_id=MASTER_ID)  # whatever was given
+    problem = broker.problem_of_role
+    if problem is not None:
+        raise PropertyError(problem)
     process = replace(defaults.process, **changes["process"])
+    problem = access_values.problem(broker.authenticates, broker.authorizes, uses_plain_acl=process.plain_acl)
+    if problem is not None:
+        raise PropertyError(problem)
     return Configuration(broker, store, process, {**defaults.given, **properties})
 
 
@@ -500,7 +533,8 @@ def _read(key: str, read: Callable[[str], Any], text: str) -> Any:
     except ValueError as error:
         why = str(error).removeprefix(f"{key}={text}: ")
         expected = why if "expected" in why else "a whole number is expected"
-        raise PropertyError(f"{key}={text}: {expected}") from None
+        given = HIDDEN if SECRET.search(key) else text
+        raise PropertyError(f"{key}={given}: {expected}") from None
 
 
 def _check_kind(key: str, kind: str, text: str) -> None:
@@ -516,12 +550,12 @@ def _check_kind(key: str, kind: str, text: str) -> None:
 
 
 def unknown_keys(properties: Mapping[str, str]) -> list[str]:
-    """Keys that no broker knows, for a warning. TLS keys have their own reader."""
+    """Keys that no broker knows, for a warning. TLS keys are read elsewhere."""
     return [key for key in properties if not is_property(key) and not key.startswith("tls.")]
 
 
 def unused_keys(properties: Mapping[str, str]) -> list[str]:
-    """Keys that are known and have no meaning here, where somebody wants another value than the default."""
+    """Known keys without effect here whose value is not the default."""
     return [
         key
         for key, text in properties.items()
@@ -534,17 +568,20 @@ def to_properties(configuration: Configuration) -> dict[str, str]:
     shown = {key: default for key, (_, default) in known().items()}
     shown.update({key: text for key, text in configuration.given.items() if _known(key)})
     parts = {"broker": configuration.broker, "store": configuration.store, "process": configuration.process}
+    unshown = known_unshown().keys() - configuration.given.keys()
     for key, place in ACTED_ON.items():
-        shown[key] = place.show(getattr(parts[place.part], place.name))
+        if key not in unshown:
+            shown[key] = place.show(getattr(parts[place.part], place.name))
     return {key: HIDDEN if text and SECRET.search(key) else text for key, text in sorted(shown.items())}
 
 
 def change(configuration: Configuration, properties: Mapping[str, str]) -> Configuration:
-    """What a request makes of them, all or nothing. Raises PropertyError."""
-    changed = configure(configuration, properties)
-    for key in properties:
+    """The settings with the changes of a request: all of them, or none. Raises PropertyError."""
+    secrets = [key for key in properties if SECRET.search(key)]
+    changed = configuration if secrets else configure(configuration, properties)
+    for key in secrets or properties:
         if not is_property(key):
-            raise PropertyError(f"{key} is no property of a broker; getBrokerConfig lists them all")
+            raise PropertyError(f"{key} is not a property of a broker; getBrokerConfig lists them")
         if (key in ACTED_ON and key not in HOT) or _GUARDED.search(key) or SECRET.search(key):
             raise GuardedPropertyError(f"{key} can't change while the broker runs: change broker.conf, and restart")
         range_ = HOT.get(key)
@@ -557,6 +594,6 @@ def change(configuration: Configuration, properties: Mapping[str, str]) -> Confi
 
 
 def apply(settings: BrokerSettings, changed: BrokerSettings) -> None:
-    """Let the one that all parts of a broker share become like another."""
+    """Copy the values into the settings object that all parts of a broker share."""
     for field in fields(settings):
         setattr(settings, field.name, getattr(changed, field.name))

@@ -7,12 +7,14 @@ Java: PullMessageProcessor, DefaultPullMessageResultHandler.
 """
 
 from kourou.broker import subscriptions
+from kourou.broker.access import Access
 from kourou.broker.clients import Clients
-from kourou.broker.events import Asked, Outbox, Peer, Refused, ReplyParts
+from kourou.broker.events import Asked, Outbox, Peer, Refused, ReplyParts, Request
 from kourou.broker.filtering import Filtering, MessageFilter
 from kourou.broker.groups import Groups
 from kourou.broker.long_polls import Held, LongPolls
 from kourou.broker.offsets import Offsets
+from kourou.broker.replication import Replication
 from kourou.broker.settings import READ, BrokerSettings, Role
 from kourou.broker.stats import Stats
 from kourou.broker.topics import Topics
@@ -63,8 +65,12 @@ class Pull:
         filtering: Filtering,
         stats: Stats,
         outbox: Outbox,
+        replication: Replication,
+        access: Access,
     ) -> None:
+        self._access = access
         self._settings = settings
+        self._replication = replication
         self._store = store
         self._topics = topics
         self._groups = groups
@@ -75,30 +81,28 @@ class Pull:
         self._outbox = outbox
         self.polls = LongPolls(self._again)
 
-    def pull(self, asked: Asked) -> None:
+    def pull(self, asked: Request[headers.PullMessage]) -> None:
         """PULL_MESSAGE and LITE_PULL_MESSAGE."""
         command = asked.command
-        header = headers.PullMessage.decode(command.ext)
+        header = asked.header
         group, topic = self._check(header, asked)
         subscription = self._subscription(header, group)
-        wants = self._filtering.of_pull(
-            subscription,
-            header.consumer_group,
-            header.sub_version,
-            is_inline=bool(header.sys_flag & _SUBSCRIPTION),
-        )
+        wants = self._filter(header, subscription)
         if self._settings.reject_pull_consumers:
             self._check_member(header, asked.peer)
         offset = self._offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
         if offset is not None and self._settings.server_side_reset:
             result = self._reset_to(header, offset)
             code, remark = _MOVED, "OFFSET_RESET"
+            self._pulled(header, result)  # its commit was in flight before it got the reset
         else:
             result = self._read(header, header.queue_offset, wants)
-            code, remark = _code(result, header.queue_offset), result.status.name
-        self._commit(header, result)
+            code, remark = self._code(group, result, header.queue_offset), result.status.name
+            self._pulled(header, result)
+            self._commit(header)
         if code == _NOT_FOUND and header.sys_flag & _SUSPEND and self._may_hold():
-            self._hold(header, asked, wants)
+            from_heartbeat = None if header.sys_flag & _SUBSCRIPTION else subscription
+            self._hold(asked, wants, topic, group, from_heartbeat)
         else:
             self._answer(asked.peer, command, header, topic, group, result, code, remark)
 
@@ -106,10 +110,17 @@ class Pull:
 
     def _check(self, header: headers.PullMessage, asked: Asked) -> tuple[SubscriptionGroupConfig, TopicConfig]:
         settings = self._settings
-        if settings.role is Role.SLAVE and not settings.slave_read:
+        if settings.end_in_doubt:
             raise Refused(
                 ResponseCode.SYSTEM_BUSY,
-                "[REJECTREQUEST]system busy, start flow control for a while: this slave may not be read from",
+                "[REJECTREQUEST]system busy, start flow control for a while: there may be a newer master of the group, "
+                "and this broker has not compared its log with that one's yet",
+            )
+        if not self._replication.may_be_read:
+            raise Refused(
+                ResponseCode.SYSTEM_BUSY,
+                "[REJECTREQUEST]system busy, start flow control for a while: this slave serves no reads while its "
+                "master is available (slaveReadEnable)",
             )
         if not settings.is_readable:
             raise _forbidden(f"the broker[{settings.ip}] pulling message is forbidden", BY_BROKER)
@@ -158,11 +169,17 @@ class Pull:
                 f"the consumer group[{header.consumer_group}] is forbidden for topic[{header.topic}]", BY_SUBSCRIPTION
             )
         subscription = members.subscriptions.get(header.topic)
+        if subscription is None or subscription.sub_version < header.sub_version:
+            members.is_outdated = True
         if subscription is None:
             raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{ADVICE}")
         if subscription.sub_version < header.sub_version:
             raise Refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
         return subscription
+
+    def _filter(self, header: headers.PullMessage, subscription: SubscriptionData) -> MessageFilter:
+        is_inline = bool(header.sys_flag & _SUBSCRIPTION)
+        return self._filtering.of_pull(subscription, header.consumer_group, header.sub_version, is_inline=is_inline)
 
     def _check_member(self, header: headers.PullMessage, peer: Peer) -> None:
         members = self._clients.group(header.consumer_group)
@@ -195,10 +212,12 @@ class Pull:
         start, end = self._store.reader.offsets(header.topic, header.queue_id)
         return GetResult(GetStatus.OFFSET_TOO_SMALL, offset, start, end)
 
-    def _commit(self, header: headers.PullMessage, result: GetResult) -> None:
+    def _pulled(self, header: headers.PullMessage, result: GetResult) -> None:
+        self._offsets.pulled_to(header.consumer_group, header.topic, header.queue_id, result.next_offset)
+
+    def _commit(self, header: headers.PullMessage) -> None:
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
-        self._offsets.pulled_to(group, topic, queue_id, result.next_offset)
-        if header.sys_flag & _COMMIT:
+        if header.sys_flag & _COMMIT and self._settings.role is not Role.SLAVE:
             self._offsets.commit(group, topic, queue_id, header.commit_offset)
 
     def _answer(
@@ -230,50 +249,112 @@ class Pull:
             self._outbox.reply(peer, command, answer)
 
     def _suggest(self, group: SubscriptionGroupConfig, result: GetResult) -> int:
-        """Which member of the broker group to pull from next: a slave, if this one would have to read from disk."""
+        """Which member of the broker group to pull from next: a slave, if this one would have to read from disk.
+
+        A slave that serves reads only while it has no master never suggests itself: it refuses them later, and Java's
+        consumers follow a suggestion until an answer has another one, and a refusal has none. Without a master in the
+        route, they come here all the same.
+        """
         if not self._settings.slave_read:
             return MASTER_ID
+        if not self._replication.has_master:
+            return self._settings.broker_id
         if result.behind > self._store.reader.limits.memory_window:
             return group.which_broker_when_consume_slowly
         return group.broker_id
+
+    def _code(self, group: SubscriptionGroupConfig | None, result: GetResult, offset: int) -> int:
+        """The code of the answer. A slave without a message for a consumer sends it to its master, if there is one.
+
+        A slave without a master may lack what consumers have seen already: they wait for it, as for new messages.
+        """
+        code = _code(result, offset)
+        if self._settings.role is not Role.SLAVE or code == _SUCCESS or group is None:
+            return code
+        if self._replication.has_master and self._suggest(group, result) == MASTER_ID:
+            return _RETRY
+        if result.status is GetStatus.OFFSET_OVERFLOW_BADLY:
+            result.next_offset = offset
+            return _NOT_FOUND
+        return code
 
     # ── Waiting ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _may_hold(self) -> bool:
         return self.polls.waiting < self._settings.held_pulls_max
 
-    def _hold(self, header: headers.PullMessage, asked: Asked, wants: MessageFilter) -> None:
+    def _hold(
+        self,
+        asked: Request[headers.PullMessage],
+        wants: MessageFilter,
+        topic: TopicConfig,
+        group: SubscriptionGroupConfig,
+        subscription: SubscriptionData | None,
+    ) -> None:
+        header = asked.header
         wait_ms = header.suspend_timeout_millis if self._settings.long_polling else self._settings.short_polling_ms
         deadline_ms = asked.now_ms + max(wait_ms, 0)
-        self.polls.hold(Held(asked.peer, asked.command, header, wants, deadline_ms, header.queue_offset))
+        epoch = self._access.epoch
+        self.polls.hold(Held(asked, wants, deadline_ms, header.queue_offset, epoch, topic, group, subscription))
 
     def _again(self, held: Held, last: bool) -> bool:
-        """A held pull is tried again: was it answered? The last time it is, whatever there is."""
+        """Try a held pull again. Returns whether it was answered; the last attempt always answers."""
         header = held.header
+        if held.epoch != self._access.epoch:  # users, policies or accounts have changed while it waited
+            refusal = self._access.refusal(held.asked, header)
+            if refusal is not None:
+                self._outbox.reply(held.peer, held.command, refusal)
+                return True
+            held.epoch = self._access.epoch
+        try:
+            self._renew(held)
+        except Refused as refused:
+            answer = held.command.answer(refused.code, refused.remark, refused.ext)
+            self._outbox.reply(held.peer, held.command, answer)
+            return True
         reset_to = self._offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
         if reset_to is not None and self._settings.server_side_reset:
             result, code, remark = self._reset_to(header, reset_to), _MOVED, "OFFSET_RESET"
         else:
-            held.wants = self._filtering.renewed(held.wants)
             result = self._read(header, held.seen_to, held.wants)
-            code, remark = _code(result, held.seen_to), result.status.name
+            code, remark = self._code(held.group, result, held.seen_to), result.status.name
         if not last and code in (_NOT_FOUND, _RETRY):
             if code == _RETRY:
                 held.seen_to = result.next_offset
             return False
         if code == _NOT_FOUND and held.seen_to != header.queue_offset:
             code, remark = _RETRY, GetStatus.NO_MATCHED_MESSAGE.name
-        topic, group = self._topics.get(header.topic), self._groups.get(header.consumer_group)
-        if topic is None or group is None:  # removed while it waited
-            gone = Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please!")
-            self._outbox.reply(held.peer, held.command, held.command.answer(gone.code, gone.remark))
-            return True
-        self._answer(held.peer, held.command, header, topic, group, result, code, remark)
+        self._answer(held.peer, held.command, header, held.topic, held.group, result, code, remark)
         return True
+
+    def _renew(self, held: Held) -> None:
+        """Check a held pull again if the topic, the group or its subscription have changed. Raises Refused.
+
+        With another filter, it has to see the messages that the former one has passed over: a consumer that changes
+        its subscription waits with the old one until then.
+        """
+        header, subscription = held.header, held.subscription
+        if subscription is not None:
+            subscription = self._clients.subscription(header.consumer_group, header.topic)
+        if (
+            self._settings.is_readable
+            and self._topics.get(header.topic) is held.topic
+            and self._groups.get(header.consumer_group) is held.group
+            and subscription is held.subscription
+        ):
+            wants = self._filtering.renewed(held.wants)
+        else:
+            held.group, held.topic = self._check(header, held.asked)
+            subscription = self._subscription(header, held.group)
+            wants = self._filter(header, subscription)
+            if held.subscription is not None:
+                held.subscription = subscription
+        if wants is not held.wants:
+            held.wants, held.seen_to = wants, header.queue_offset
 
 
 def _code(result: GetResult, offset: int) -> int:
-    """The answer's code. A queue without messages is not one whose offset has moved, for who asks for its first."""
+    """The answer's code. Offset 0 of an empty queue is PULL_NOT_FOUND, not PULL_OFFSET_MOVED."""
     if not offset and result.status in (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE):
         return _NOT_FOUND
     return _CODE[result.status]

@@ -1,7 +1,7 @@
-"""Locks on queues: who of an orderly group may consume a queue at present.
+"""Locks on queues: which client of an orderly group may consume a queue.
 
-A lock is a client's for 60 seconds and renewed by asking again, which its consumers do every 20. After that, or when it
-is given back, it may be anybody's.
+A client has a lock for 60 seconds; its consumers renew it every 20 seconds by asking again. After that, or when the
+lock is released, any client may get it.
 
 Java: RebalanceLockManager.
 """
@@ -16,21 +16,24 @@ from kourou.turns import Slices
 log = logging.getLogger(__name__)
 
 LOCKS_IN_SLICE = 500
-"""Locks that are looked at before others have their turn."""
+"""Locks that are examined before requests have their turn."""
 
 
 class QueueLocks:
     """The locks of all groups."""
 
     def __init__(self, lifetime_ms: int, count_max: int = 200_000) -> None:
-        """Beyond `count_max` locks nobody gets further ones until some are given back or expire."""
+        """Above `count_max` locks no further ones are granted until some are released or expire."""
         self._lifetime_ms = lifetime_ms
         self._count_max = count_max
         self._count = 0
-        self._groups: dict[str, dict[MessageQueue, tuple[str, int]]] = {}  # who has a lock, and since when
+        self._groups: dict[str, dict[MessageQueue, tuple[str, int]]] = {}  # the owner of a lock, and since when
+
+    def __len__(self) -> int:
+        return self._count
 
     def lock(self, group: str, queues: Iterable[MessageQueue], client_id: str, now_ms: int) -> list[MessageQueue]:
-        """Those that the client has now."""
+        """The queues that the client has now."""
         locks = self._groups.get(group, {})
         got: list[MessageQueue] = []
         for queue in queues:
@@ -43,7 +46,7 @@ class QueueLocks:
                 self._count += 1
             if owner != client_id:
                 log.info(
-                    "lock taken over group=%s queue=%s from=%s by=%s",
+                    "lock taken over after a timeout group=%s queue=%s from=%s by=%s",
                     shown(group),
                     shown(queue),
                     shown(owner),
@@ -56,7 +59,7 @@ class QueueLocks:
         return got
 
     def unlock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> None:
-        """Give back those that are the client's."""
+        """Release the queues that the client has."""
         locks = self._groups.get(group)
         if locks is None:
             return
@@ -68,12 +71,12 @@ class QueueLocks:
             del self._groups[group]
 
     def is_held(self, group: str, now_ms: int) -> bool:
-        """Has a group any lock that counts?"""
+        """Has a group a lock that has not expired?"""
         locks = self._groups.get(group)
         return locks is not None and any(now_ms - since_ms <= self._lifetime_ms for _, since_ms in locks.values())
 
     def forget_expired(self, now_ms: int) -> Slices[None]:
-        """Locks that no longer count go, so that groups that are gone leave nothing."""
+        """Remove expired locks, so that deleted groups leave no memory in use."""
         for group in list(self._groups):
             for number, queue in enumerate(list(self._groups.get(group, ())), 1):
                 locks = self._groups.get(group, {})

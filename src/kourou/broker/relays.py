@@ -1,4 +1,4 @@
-"""Questions that only a consumer can answer: a broker hands them on to it, and its answer back.
+"""Requests that only a consumer can answer: the broker forwards them to it, and returns its answer.
 
     admin ─▶ request ─▶ Relays ─▶ Ask ─▶ consumer ─▶ Answered ─▶ Relays ─▶ Reply ─▶ admin
 
@@ -8,8 +8,9 @@ Java: AdminBrokerProcessor.callConsumer, Broker2Client.getConsumeStatus.
 from collections.abc import Callable
 from typing import Final
 
+from kourou.broker.access import Access
 from kourou.broker.clients import Client, Clients
-from kourou.broker.events import Asked, Outbox, Refused
+from kourou.broker.events import Asked, Outbox, Refused, Request
 from kourou.broker.groups import Groups
 from kourou.broker.settings import BrokerSettings
 from kourou.broker.topics import Topics
@@ -17,19 +18,21 @@ from kourou.protocol import bodies, headers
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command
 from kourou.protocol.errors import ProtocolError
+from kourou.protocol.headers.table import SUB
 from kourou.protocol.ids import decode_offset_id
 from kourou.protocol.message import MessageQueue
+from kourou.protocol.signing import SIGNATURE_FIELDS
 from kourou.store.reading import Reader
 
 CALL_TIMEOUT_MS: Final = 10_000
 STATUS_TIMEOUT_MS: Final = 5_000
 
 WAITING_MAX: Final = 1_000
-"""How many questions may be on their way: each holds its message until the consumer has answered."""
+"""How many requests may be in flight: each keeps its message in memory until the consumer has answered."""
 
 
 class Relays:
-    """Serves requests that are for consumers."""
+    """Serves requests that consumers answer."""
 
     def __init__(
         self,
@@ -39,7 +42,9 @@ class Relays:
         groups: Groups,
         clients: Clients,
         outbox: Outbox,
+        access: Access,
     ) -> None:
+        self._access = access
         self._settings = settings
         self._reader = reader
         self._topics = topics
@@ -48,35 +53,39 @@ class Relays:
         self._outbox = outbox
         self._waiting = 0
 
-    def running_info(self, asked: Asked) -> None:
+    def running_info(self, asked: Request[headers.GetConsumerRunningInfo]) -> None:
         """GET_CONSUMER_RUNNING_INFO."""
-        header = headers.GetConsumerRunningInfo.decode(asked.command.ext)
-        question = Command(RequestCode.GET_CONSUMER_RUNNING_INFO, ext=asked.command.ext)
+        header = asked.header
+        question = Command(RequestCode.GET_CONSUMER_RUNNING_INFO, ext=_handed_on(asked))
         self._call(header.consumer_group, header.client_id, question, asked)
 
-    def consume_directly(self, asked: Asked) -> None:
-        """CONSUME_MESSAGE_DIRECTLY: a consumer is handed one message, whatever it has consumed."""
-        header = headers.ConsumeMessageDirectly.decode(asked.command.ext)
-        ext = {**(asked.command.ext or {}), "brokerName": self._settings.name}
+    def consume_directly(self, asked: Request[headers.ConsumeMessageDirectly]) -> None:
+        """CONSUME_MESSAGE_DIRECTLY: a consumer gets one message, whatever it has consumed."""
+        header = asked.header
+        ext = {**_handed_on(asked), "brokerName": self._settings.name}
         topic = self._topics.get(header.topic or "")
         if topic is not None:
             ext["topicSysFlag"] = str(topic.topic_sys_flag)
         group = self._groups.get(header.consumer_group)
         if group is not None:
             ext["groupSysFlag"] = str(group.group_sys_flag)
-        question = Command(RequestCode.CONSUME_MESSAGE_DIRECTLY, ext=ext, body=self._record(header.msg_id or ""))
+        record = self._record(header.msg_id or "", asked)
+        question = Command(RequestCode.CONSUME_MESSAGE_DIRECTLY, ext=ext, body=record)
         self._call(header.consumer_group, header.client_id or "", question, asked)
 
-    def _record(self, message_id: str) -> bytes:
+    def _record(self, message_id: str, asked: Asked) -> bytes:
         try:
             _, offset = decode_offset_id(message_id)
         except ProtocolError as error:
             raise Refused(
-                ResponseCode.SYSTEM_ERROR, f"{message_id[:40]} is no id of a stored message: {error}"
+                ResponseCode.SYSTEM_ERROR, f"{message_id[:40]} is not the id of a stored message: {error}"
             ) from None
         record = self._reader.record_at(offset)
         if record is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
+        if self._access.rules is not None:  # the topic that the request names may be another one
+            message = self._reader.message_at(offset)
+            self._access.check_topic(asked, "" if message is None else message.topic, SUB)
         return bytes(record)
 
     def _call(self, group: str, client_id: str, question: Command, asked: Asked) -> None:
@@ -98,9 +107,9 @@ class Relays:
 
         self._ask(client, question, CALL_TIMEOUT_MS, go_on)
 
-    def status(self, asked: Asked) -> None:
-        """INVOKE_BROKER_TO_GET_CONSUMER_STATUS: how far a group's members say they are; one of them, if it is named."""
-        header = headers.InvokeBrokerToGetConsumerStatus.decode(asked.command.ext)
+    def status(self, asked: Request[headers.InvokeBrokerToGetConsumerStatus]) -> None:
+        """INVOKE_BROKER_TO_GET_CONSUMER_STATUS: the offsets that the members of a group, or one of them, report."""
+        header = asked.header
         group = self._clients.group(header.group)
         if group is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{header.group}]")
@@ -145,11 +154,16 @@ class Relays:
 
     def _check_load(self, more: int) -> None:
         if self._waiting + more > WAITING_MAX:
-            raise Refused(ResponseCode.SYSTEM_BUSY, f"{self._waiting} questions wait for consumers: try again later")
+            raise Refused(ResponseCode.SYSTEM_BUSY, f"{self._waiting} requests wait for consumers: try again later")
+
+
+def _handed_on(asked: Asked) -> dict[str, str]:
+    """The fields of a request without its signature, with which a consumer could send other requests in that name."""
+    return {key: value for key, value in (asked.command.ext or {}).items() if key not in SIGNATURE_FIELDS}
 
 
 def _offsets_in(answer: Command | None, size_max: int) -> dict[MessageQueue, int] | None:
-    """What a consumer says; None if it says nothing that makes sense, or too much."""
+    """The content of a consumer's answer; None if it is invalid or too large."""
     if answer is None or answer.code != ResponseCode.SUCCESS or not 0 < len(answer.body) <= size_max:
         return None
     try:

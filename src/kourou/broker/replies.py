@@ -4,9 +4,9 @@
     requester ◀── PUSH_REPLY_MESSAGE_TO_CLIENT ── broker ◀── SEND_REPLY_MESSAGE, the same id ── consumer
                           └── its answer ──▶ the reply is stored ──▶ the consumer is answered
 
-A requester is found by its client id, which its heartbeats have told us; it must be connected to the broker that the
-reply comes to, and so it is, for consumers send replies to the broker that they got the request from. The consumer
-learns whether the reply has arrived. It is stored in any case, for people who want to know what was said.
+A requester is found by its client id, which is in its heartbeats. It is connected to the broker that gets the reply,
+because consumers send replies to the broker that they got the request from. The consumer
+learns whether the reply has arrived. It is stored in any case, so that it can be looked up later.
 
 Java: ReplyMessageProcessor.
 """
@@ -14,9 +14,12 @@ Java: ReplyMessageProcessor.
 import logging
 from functools import partial
 
+import msgspec
+
 from kourou.broker.clients import Clients
-from kourou.broker.events import Asked, Outbox, Refused
+from kourou.broker.events import Asked, Outbox, Refused, Request
 from kourou.broker.message_writer import MessageWriter
+from kourou.broker.meters import message_type
 from kourou.broker.send import Send
 from kourou.broker.settings import BrokerSettings
 from kourou.broker.stats import Stats
@@ -24,6 +27,7 @@ from kourou.protocol import headers, properties as _properties
 from kourou.protocol.codes import COMPRESSION_MASK, RequestCode, ResponseCode, SysFlag
 from kourou.protocol.command import Command
 from kourou.protocol.errors import LocalProtocolError
+from kourou.protocol.names import shown
 from kourou.protocol.properties import Property
 from kourou.store.commit_log import NewMessage
 from kourou.store.errors import StoreError
@@ -32,9 +36,8 @@ log = logging.getLogger(__name__)
 
 PUSH_TIMEOUT_MS = 10_000
 PUSHED_BYTES_MAX = 64 * 1024 * 1024
-"""How much of replies may wait for requesters at a time: one that does not answer must not fill memory."""
+"""Bytes of replies that may wait for requesters, since a requester that does not answer must not fill the memory."""
 
-_SEND_REPLY = int(RequestCode.SEND_REPLY_MESSAGE)
 _KEPT_FLAGS = int(COMPRESSION_MASK | SysFlag.COMPRESSED)
 
 
@@ -58,16 +61,11 @@ class Replies:
         self._outbox = outbox
         self._pushed_bytes = 0
 
-    def reply(self, asked: Asked) -> None:
+    def reply(self, asked: Request[headers.SendMessage | headers.SendMessageV2]) -> None:
         """SEND_REPLY_MESSAGE and SEND_REPLY_MESSAGE_V2."""
-        command = asked.command
         try:
             self._send.check_state(asked)
-            header = (
-                headers.SendMessage.decode(command.ext).to_v2()
-                if command.code == _SEND_REPLY
-                else headers.SendMessageV2.decode(command.ext)
-            )
+            header = asked.header.to_v2()
             topic = self._send.topic_for(header, asked)
             queue_id = self._send.choose_queue(header.queue_id, topic)
             if self._pushed_bytes > PUSHED_BYTES_MAX:
@@ -79,13 +77,24 @@ class Replies:
         except Refused as refused:
             refused.ext = {**self._send.answer_ext, **(refused.ext or {})}
             raise
+        header = self._with_region(header)
         problem = self._push(header, queue_id, asked)
         if problem is not None:
-            log.warning("reply not passed on peer=%s: %s", asked.peer.address, problem)
+            log.warning("reply not forwarded peer=%s: %s", asked.peer.address, shown(problem))
             self._finish(header, queue_id, asked, problem, asked.now_ms)
 
+    def _with_region(self, header: headers.SendMessageV2) -> headers.SendMessageV2:
+        """A reply says which region it is from and whether it is traced, as other messages do."""
+        properties = _properties.decode(header.properties or "")
+        properties[Property.REGION] = self._send.answer_ext["MSG_REGION"]
+        properties[Property.TRACE_ON] = self._send.answer_ext["TRACE_ON"]
+        try:
+            return msgspec.structs.replace(header, properties=_properties.encode(properties))
+        except LocalProtocolError:  # there is no room for them
+            return header
+
     def _push(self, header: headers.SendMessageV2, queue_id: int, asked: Asked) -> str | None:
-        """Pass the reply on to who waits for it; if that can't be, why."""
+        """Pass the reply to the waiting client; returns the reason if that is not possible."""
         properties = _properties.decode(header.properties or "")
         requester = properties.get(Property.REPLY_TO_CLIENT)
         if requester is None:
@@ -131,19 +140,19 @@ class Replies:
         answer: Command | None,
         now_ms: int,
     ) -> None:
-        """The requester has the reply, or has not."""
+        """The requester has answered, or has not."""
         self._pushed_bytes -= len(asked.command.body)
         problem = None
         if answer is None or answer.code != ResponseCode.SUCCESS:
             problem = f"push reply message to {requester}fail."
             why = "no answer" if answer is None else f"code {answer.code}: {answer.remark}"
-            log.warning("reply not taken by %s: %s", requester, why)
+            log.warning("reply refused by %s: %s", shown(requester), shown(why))
         self._finish(header, queue_id, asked, problem, now_ms)
 
     def _finish(
         self, header: headers.SendMessageV2, queue_id: int, asked: Asked, problem: str | None, now_ms: int
     ) -> None:
-        """Store the reply, and answer who sent it."""
+        """Store the reply, and answer its sender."""
         command, ext = asked.command, dict(self._send.answer_ext)
         if problem is None:
             ext |= {"msgId": "0", "queueId": str(queue_id), "queueOffset": "0"}
@@ -153,7 +162,7 @@ class Replies:
         self._writer.answer(asked.peer, command, command.answer(code, problem, ext), now_ms)
 
     def _store(self, header: headers.SendMessageV2, queue_id: int, asked: Asked, now_ms: int) -> dict[str, str]:
-        """Where the reply is stored now. That it could not be is no reason to send it again."""
+        """Where the reply is stored now. A failure is not a reason to send it again."""
         message = NewMessage(
             topic=header.topic,
             queue_id=queue_id,
@@ -168,7 +177,8 @@ class Replies:
         try:
             (stored,) = self._writer.put([message], None, now_ms)
         except (Refused, StoreError) as error:
-            log.warning("reply not stored topic=%s: %s", header.topic, error)
+            log.warning("reply not stored topic=%s: %s", shown(header.topic), shown(error))
             return {}
-        self._stats.put(header.topic, 1, stored.size)
+        kind = message_type(_properties.decode(header.properties or ""))
+        self._stats.put(header.topic, 1, stored.size, message_type=kind)
         return self._send.place(stored, queue_id, None)

@@ -1,19 +1,21 @@
 """JSON bodies of requests, read within limits.
 
-Reading a body is one call that can't be interrupted, so how long it may take is decided before: by its size and by how
-many objects are in it. The limits are properties, and each refusal names its own.
+Reading a body is one call that can't be interrupted, so its duration is limited in advance: by its size and by the
+number of its objects. The limits are properties, and each refusal names its own.
 
     ordinary JSON                              maxJsonBodySize, maxJsonBodyObjects
-    with null members or numbers in quotes     maxLooseBodySize: it takes a detour over untyped values
+    with null members or numbers in quotes     maxLooseBodySize: it is first decoded to untyped values
     fastjson's dialect                         maxDialectBodySize: numbers and objects as keys, references
 """
 
 from typing import TypeVar
 
-from kourou.broker.events import Refused
+from kourou.broker.access import Access
+from kourou.broker.events import Asked, Refused
 from kourou.broker.settings import BrokerSettings
 from kourou.protocol import fastjson
 from kourou.protocol.codes import ResponseCode
+from kourou.turns import Slices, at_once
 
 B = TypeVar("B")
 
@@ -21,11 +23,21 @@ B = TypeVar("B")
 class RequestBodies:
     """Reads the bodies of all requests of one broker."""
 
-    def __init__(self, settings: BrokerSettings) -> None:
+    def __init__(self, settings: BrokerSettings, access: Access) -> None:
         self._settings = settings
+        self._access = access
 
-    def read(self, wanted: type[B], body: bytes) -> B:
-        """Raises Refused, BodyError."""
+    def read(self, wanted: type[B], asked: Asked) -> B:
+        """The body of a request. Raises BodyError; Refused, also if the peer has no right to the resources in it."""
+        return at_once(self.read_in_slices(wanted, asked))
+
+    def read_in_slices(self, wanted: type[B], asked: Asked) -> Slices[B]:
+        """The same for a body that may have many names."""
+        body = self._decode(wanted, asked.command.body)
+        yield from self._access.check_body(asked, body)
+        return body
+
+    def _decode(self, wanted: type[B], body: bytes) -> B:
         settings = self._settings
         if len(body) > settings.json_size_max:
             raise too_much(f"the body has {len(body)} bytes", settings.json_size_max, "maxJsonBodySize")
@@ -42,5 +54,5 @@ class RequestBodies:
 
 
 def too_much(what: str, limit: int, name: str) -> Refused:
-    """The refusal of what exceeds a limit: it names the property that sets the limit."""
+    """The refusal of a request that exceeds a limit; it names the property that sets the limit."""
     return Refused(ResponseCode.INVALID_PARAMETER, f"{what}, the limit is {limit} ({name})")

@@ -1,4 +1,4 @@
-"""Whether a group pulls or pops from a topic, as operators choose it (mqadmin setConsumeMode).
+"""Whether a group pulls or pops from a topic: the choice of operators (mqadmin setConsumeMode).
 
 The choice is kept and shown as Apache's broker does it, and goes with the store to a broker that serves both ways. This
 broker serves pulls only.
@@ -47,9 +47,15 @@ class RequestModes:
     def wrapper(self) -> bodies.MessageRequestModeSerializeWrapper:
         return bodies.MessageRequestModeSerializeWrapper(message_request_mode_map=self.table)
 
+    def adopt(self, kept: bodies.MessageRequestModeSerializeWrapper) -> None:
+        """A slave takes over its master's choices."""
+        if kept.message_request_mode_map != self.table:
+            self.table = kept.message_request_mode_map
+            self._touch()
+
     def set(self, asked: Asked) -> Command:
         """SET_MESSAGE_REQUEST_MODE."""
-        mode = self._read.read(bodies.SetMessageRequestModeRequestBody, asked.command.body)
+        mode = self._read.read(bodies.SetMessageRequestModeRequestBody, asked)
         topic, group = mode.topic or "", mode.consumer_group or ""
         if mode.mode not in ("PULL", "POP"):
             raise Refused(ResponseCode.INVALID_PARAMETER, f"the mode is {shown(mode.mode)}: PULL or POP is expected")

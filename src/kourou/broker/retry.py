@@ -1,4 +1,4 @@
-"""Retries: a consumer sends back a message that it could not handle, and gets it again later, or never more.
+"""Retries: a consumer sends back a message that it could not handle. It gets it again later, or it is a dead letter.
 
     message at offset X ─▶ back ─▶ %RETRY%group, after 10 s, 30 s, 1 m … 2 h: the levels 3, 4, 5 … 18
                             └────▶ %DLQ%group, when it was tried often enough, or the consumer gives up on it
@@ -6,7 +6,7 @@
 What is stored is a copy with the count of tries raised by one. It keeps when and where it was born, the topic that it
 was first sent to and the id that it first had, so that consumers and people see the same message again.
 
-The answer says that the copy is as safe as any message: the consumer forgets the original on our word.
+The answer promises that the copy is as durable as any message, because the consumer then forgets the original.
 
 Java: AbstractSendMessageProcessor.consumerSendMsgBack.
 """
@@ -15,8 +15,9 @@ import logging
 import random
 
 from kourou.broker import names
-from kourou.broker.events import Asked, Refused
-from kourou.broker.groups import Groups
+from kourou.broker.access import Access
+from kourou.broker.events import Asked, Refused, Request
+from kourou.broker.groups import Groups, no_group
 from kourou.broker.message_writer import MessageWriter
 from kourou.broker.send import DEAD_LETTER_QUEUES
 from kourou.broker.settings import WRITE, BrokerSettings, Role
@@ -24,10 +25,12 @@ from kourou.broker.stats import Stats
 from kourou.broker.topics import Topics
 from kourou.protocol import headers
 from kourou.protocol.bodies import SubscriptionGroupConfig
-from kourou.protocol.codes import ADVICE, ResponseCode, TopicSysFlag, Version
+from kourou.protocol.codes import ResponseCode, TopicSysFlag, Version
 from kourou.protocol.command import Command
+from kourou.protocol.headers.table import SUB
 from kourou.protocol.ids import encode_offset_id
 from kourou.protocol.message import PhysicalOffset
+from kourou.protocol.names import shown
 from kourou.protocol.properties import Property
 from kourou.protocol.record import StoredMessage
 from kourou.store.commit_log import NewMessage
@@ -54,7 +57,9 @@ class Retry:
         writer: MessageWriter,
         stats: Stats,
         chance: random.Random,
+        access: Access,
     ) -> None:
+        self._access = access
         self._settings = settings
         self._reader = reader
         self._topics = topics
@@ -63,17 +68,21 @@ class Retry:
         self._stats = stats
         self._chance = chance
 
-    def send_back(self, asked: Asked) -> Command | None:
+    def send_back(self, asked: Request[headers.ConsumerSendMsgBack]) -> Command | None:
         """CONSUMER_SEND_MSG_BACK."""
         command = asked.command
-        header = headers.ConsumerSendMsgBack.decode(command.ext)
-        group = self._check(header, asked)
+        header = asked.header
+        self._check(header)
+        original: StoredMessage | None = None
+        if self._groups.get(header.group) is None or self._topics.get(names.retry_topic(header.group)) is None:
+            original = self._original(header)  # first: no topic is created for a message that does not exist
+        group = self._group(header, asked)
         if group.retry_queue_nums <= 0:  # the group does not want to see it again
             return command.answer()
         retry_topic = self._ensure_retry_topic(header, group, asked.now_ms)
-        original = self._reader.message_at(header.offset)
         if original is None:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
+            original = self._original(header)
+        self._access.check_topic(asked, original.topic, SUB)
         properties = _kept_properties(original)
         message = _copy(original, retry_topic, self._chance.randrange(group.retry_queue_nums))
         if self._is_dead(header, group, original, asked):
@@ -81,11 +90,12 @@ class Retry:
             message.queue_id = self._chance.randrange(DEAD_LETTER_QUEUES)
             self._topics.ensure(message.topic, DEAD_LETTER_QUEUES, asked.now_ms)
             properties[Property.DELAY_LEVEL] = "0"
+            self._stats.died(properties[Property.RETRY_TOPIC], header.group)
             log.info(
                 "dead letter group=%s topic=%s id=%s tries=%d",
                 header.group,
-                properties[Property.RETRY_TOPIC],
-                properties[Property.ORIGIN_MESSAGE_ID],
+                shown(properties[Property.RETRY_TOPIC]),
+                shown(properties[Property.ORIGIN_MESSAGE_ID]),
                 message.reconsume_times,
             )
         else:
@@ -95,29 +105,37 @@ class Retry:
         self._writer.answer(asked.peer, command, command.answer(), asked.now_ms)
         return None
 
-    def _check(self, header: headers.ConsumerSendMsgBack, asked: Asked) -> SubscriptionGroupConfig:
+    def _check(self, header: headers.ConsumerSendMsgBack) -> None:
         settings = self._settings
         if settings.role is Role.SLAVE:
             raise Refused(
                 ResponseCode.SYSTEM_BUSY,
                 "[REJECTREQUEST]system busy, start flow control for a while: a slave takes no messages",
             )
-        group = self._groups.find(header.group, asked.now_ms)
-        if group is None:
-            raise Refused(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {header.group} {ADVICE}"
-            )
+        if not self._groups.may_be_found(header.group):
+            raise no_group(header.group)
         if not settings.is_writable:
             raise Refused(ResponseCode.NO_PERMISSION, f"the broker[{settings.ip}] sending message is forbidden")
         self._writer.check_load()
+
+    def _group(self, header: headers.ConsumerSendMsgBack, asked: Asked) -> SubscriptionGroupConfig:
+        group = self._groups.find(header.group, asked.now_ms)
+        if group is None:
+            raise no_group(header.group)
         return group
+
+    def _original(self, header: headers.ConsumerSendMsgBack) -> StoredMessage:
+        original = self._reader.message_at(header.offset)
+        if original is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
+        return original
 
     def _ensure_retry_topic(
         self, header: headers.ConsumerSendMsgBack, group: SubscriptionGroupConfig, now_ms: int
     ) -> str:
         name = names.retry_topic(header.group)
         topic = self._topics.get(name)
-        if topic is None:  # one that is there may be ordered, and stays as it is
+        if topic is None:  # an existing topic may be ordered, and is not changed
             sys_flag = _UNIT_SUB if header.unit_mode else 0
             topic = self._topics.ensure(name, group.retry_queue_nums, now_ms, sys_flag=sys_flag)
         if not topic.perm & WRITE:
@@ -143,12 +161,12 @@ class Retry:
         except Refused as refused:
             outcome = ResponseCode(refused.code).name
             raise Refused(ResponseCode.SYSTEM_ERROR, f"{outcome}: {refused.remark}") from None
-        if message.topic == names.SCHEDULE_TOPIC:  # Apache's figures leave out the other ones, too
+        if message.topic == names.SCHEDULE_TOPIC:  # Apache's figures leave out the other topics, too
             self._stats.put(message.topic, 1, stored.size)
 
 
 def _kept_properties(original: StoredMessage) -> dict[str, str]:
-    """What the copy says of itself: what the original did, and where it comes from."""
+    """The properties of the copy: those of the original, and where it comes from."""
     properties = original.properties
     properties.pop(Property.RECORD_CRC, None)  # of the original record
     properties.setdefault(Property.RETRY_TOPIC, original.topic)

@@ -1,4 +1,6 @@
-"""What can be configured about a broker. The name in broker.conf is beside each field where it is another one.
+"""The settings of a broker. A field whose property in broker.conf has another name has it beside it.
+
+Properties that are marked as ours are Kourou's own: Apache's brokers do not have them.
 
 The store has its own settings (`kourou.store.settings`); how both are read from files and changed by requests is in
 `properties.py`.
@@ -7,12 +9,16 @@ The store has its own settings (`kourou.store.settings`); how both are read from
 from dataclasses import dataclass
 from enum import Enum
 
+from kourou.access.plain_acl import PlainAcl
+from kourou.access.users import User
+from kourou.protocol.signing import Credentials
+
 READ, WRITE, INHERIT = 4, 2, 1
 """Permission bits of brokers and topics."""
 
 
 class Role(Enum):
-    """Who a broker is in its group."""
+    """The role of a broker in its group."""
 
     ASYNC_MASTER = "ASYNC_MASTER"
     SYNC_MASTER = "SYNC_MASTER"
@@ -23,17 +29,53 @@ class Role(Enum):
 class BrokerSettings:
     """Defaults are Apache's. All parts of a broker share one, and `properties.apply` alone changes it."""
 
-    # Who it is.
+    # Identity.
     cluster: str = "DefaultCluster"  # brokerClusterName
     name: str = "broker-a"  # brokerName
     broker_id: int = 0  # brokerId
     role: Role = Role.ASYNC_MASTER  # brokerRole
-    ip: str = "127.0.0.1"  # brokerIP1: what clients are told
+    ip: str = "127.0.0.1"  # brokerIP1: the address that clients use
     ha_ip: str = "127.0.0.1"  # brokerIP2
     port: int = 10911  # listenPort
     ha_port: int = 10912  # haListenPort
     region: str = "DefaultRegion"  # regionId
     permission: int = READ | WRITE  # brokerPermission
+    end_in_doubt: bool = False  # no property: a newer master may lack the end of this log, so consumers do not see it
+
+    # Replication.
+    in_sync_replicas: int = 1  # inSyncReplicas: so many brokers have a message before SYNC_MASTER answers
+    min_in_sync_replicas: int = 1  # minInSyncReplicas: with fewer of them, sends are refused
+    auto_in_sync_replicas: bool = False  # enableAutoInSyncReplicas: as many as are in sync
+    slave_timeout_ms: int = 3_000  # slaveTimeout: how long a sender waits for slaves
+    ha_master_address: str = ""  # haMasterAddress: a slave's master; otherwise the name servers tell it
+    ha_heartbeat_ms: int = 5_000  # haSendHeartbeatInterval
+    ha_silence_ms: int = 20_000  # haHousekeepingInterval
+    ha_batch_size: int = 32 * 1024  # haTransferBatchSize
+    ha_max_gap: int = 256 * 1024 * 1024  # haMaxGapNotInSync: bytes that a slave which is in sync is behind at most
+    ha_connections_max: int = 64  # maxHaConnections, ours
+    ha_allowed_peers: str = ""  # haAllowedPeers, ours: addresses and networks; empty: all that reach the port
+
+    # A controller, which elects the master.
+    controller_mode: bool = False  # enableControllerMode: brokerId and brokerRole are the controller's decision
+    controllers: str = ""  # controllerAddr: `host:port;host:port`
+    all_in_sync: bool = False  # allAckInSyncStateSet: every member of the in-sync set has a message before it counts
+    ha_behind_ms: int = 15_000  # haMaxTimeSlaveNotCatchup: a replica that is behind for longer leaves the in-sync set
+    is_learner: bool = False  # asyncLearner: this broker never belongs to the in-sync set
+    election_priority: int = 2**31 - 1  # brokerElectionPriority: the smallest is preferred
+    controller_heartbeat_ms: int = 1_000  # brokerHeartbeatInterval
+    controller_alive_ms: int = 10_000  # controllerHeartBeatTimeoutMills: a broker that is silent for longer is dead
+    controller_leader_ms: int = 10_000  # syncControllerMetadataPeriod
+    controller_master_ms: int = 5_000  # syncBrokerMetadataPeriod
+
+    # A Raft group.
+    raft: bool = False  # enableDLegerCommitLog
+    raft_group: str = ""  # dLegerGroup
+    raft_peers: str = ""  # dLegerPeers: `n0-host:port;n1-host:port`
+    raft_self: str = ""  # dLegerSelfId
+    raft_preferred: str = ""  # preferredLeaderIds, preferredLeaderId: `n0;n1`
+    raft_election_ms: int = 1_000  # raftElectionTimeout, ours
+    raft_heartbeat_ms: int = 200  # raftHeartbeatInterval, ours
+    raft_adopt: bool = False  # raftAdoptLog, ours: found a group with the messages that are here
 
     # Topics and groups.
     auto_create_topics: bool = True  # autoCreateTopicEnable
@@ -44,6 +86,8 @@ class BrokerSettings:
     topics_per_request: int = 5_000  # maxTopicsPerRequest, ours
     queues_max: int = 2_000_000  # maxQueues, ours: of all topics
     queues_per_topic: int = 65_536  # maxQueuesPerTopic, ours
+    groups_per_client: int = 1_000  # maxGroupsPerClient, ours
+    subscriptions_per_client: int = 10_000  # maxSubscriptionsPerClient, ours
     queues_per_request: int = 200_000  # maxQueuesPerRequest, ours
     groups_max: int = 100_000  # maxGroups, ours
     groups_per_request: int = 5_000  # maxGroupsPerRequest, ours
@@ -71,18 +115,31 @@ class BrokerSettings:
 
     # Transactions.
     reject_transactions: bool = False  # rejectTransactionMessage
-    transaction_timeout_ms: int = 6_000  # transactionTimeOut: how old a half message is before anybody is asked
+    transaction_timeout_ms: int = 6_000  # transactionTimeOut: how old a half message is before its producer is asked
     transaction_check_interval_ms: int = 30_000  # transactionCheckInterval
     transaction_check_max: int = 15  # transactionCheckMax: how often producers are asked about a half message
     transaction_op_size: int = 4_096  # transactionOpMsgMaxSize: of the ends that are gathered for one record
     transaction_op_interval_ms: int = 3_000  # transactionOpBatchInterval: how long they are gathered
     transaction_counts_interval_ms: int = 10_000  # transactionMetricFlushInterval
 
+    # Timers.
+    timers: bool = True  # timerWheelEnable
+    timer_max_delay_s: int = 259_200  # timerMaxDelaySec
+    timer_slot_max: int = 2**31 - 1  # timerCongestNumEachSlot: messages that are due in the same second
+    timer_roll_slots: int = 172_800  # timerRollWindowSlot: messages due after more slots are stored again on the way
+    timer_flush_ms: int = 1_000  # timerFlushIntervalMs: between two checkpoints
+    timer_stop_enqueue: bool = False  # timerStopEnqueue
+    timer_stop_dequeue: bool = False  # timerStopDequeue
+    recall: bool = False  # recallMessageEnable
+    recall_if_read_only: bool = True  # allowRecallWhenBrokerNotWriteable
+    recall_by_topic: bool = False  # appendTopicForTimerDeleteKey: recalls name the topic, too
+
     # Pulling.
     long_polling: bool = True  # longPollingEnable
     short_polling_ms: int = 1_000  # shortPollingTimeMills
     held_pulls_max: int = 100_000  # pullThreadPoolQueueCapacity: pulls that wait for messages
     slave_read: bool = False  # slaveReadEnable
+    slave_acting_master: bool = False  # enableSlaveActingMaster
     lite_pull: bool = True  # litePullMessageEnable
     reject_pull_consumers: bool = False  # rejectPullConsumerEnable
     server_side_reset: bool = True  # useServerSideResetOffset
@@ -112,6 +169,17 @@ class BrokerSettings:
     long_memory_max: int = 64 * 1024 * 1024  # maxLongRequestMemory: bytes that they hold together
     long_time_ms: int = 10_000  # maxLongRequestTime: of the event loop, for one of them
 
+    # Access control.
+    authenticates: bool = False  # authenticationEnabled: requests are signed by users
+    authorizes: bool = False  # authorizationEnabled: users may do what their policies allow
+    unsigned_codes: frozenset[int] = frozenset()  # authenticationWhitelist
+    unruled_codes: frozenset[int] = frozenset()  # authorizationWhitelist
+    first_user: User | None = None  # initAuthenticationUser: a super user, created if missing
+    inner_user: User | None = None  # innerClientAuthenticationCredentials: it signs the broker's requests
+    plain_acl: PlainAcl | None = None  # aclEnable: the accounts in plain_acl.yml
+    open_ports: str = ""  # no property: ports that other machines can reach without authentication
+    migrated: PlainAcl | None = None  # migrateAuthFromV1Enabled: the same, as users
+
     # Operators.
     unchangeable: str = "configBlackList;brokerConfigPath"  # configBlackList: properties that no request changes
     count_delayed: bool = True  # enableScheduleMessageStats: delayed messages count for their topics, too
@@ -125,12 +193,29 @@ class BrokerSettings:
     offsets_interval_ms: int = 5_000  # flushConsumerOffsetInterval
     delay_offsets_interval_ms: int = 10_000  # flushDelayOffsetInterval
     lock_time_ms: int = 60_000  # rocketmq.broker.rebalance.lockMaxLiveTime
+    strict_locks: bool = False  # lockInStrictMode: a majority of the group has to grant locks on queues
+    replicas_total: int = 1  # totalReplicas: brokers of the group
     client_timeout_ms: int = 120_000
     client_scan_ms: int = 10_000
 
     @property
+    def problem_of_role(self) -> str | None:
+        """Why the broker can't take its place in a group, and what to do."""
+        if self.controller_mode:
+            return None if self.controllers.strip(" ;") else "enableControllerMode=true: set controllerAddr as well"
+        if self.role is Role.SLAVE and self.broker_id == 0:
+            return "brokerRole=SLAVE: brokerId must be greater than 0, and different for each slave of a group"
+        return None
+
+    @property
+    def inner_credentials(self) -> Credentials | None:
+        """The credentials with which the broker signs its own requests."""
+        user = self.inner_user
+        return None if user is None else Credentials(user.name, user.password)
+
+    @property
     def address(self) -> str:
-        """`ip:port` that clients are told."""
+        """`ip:port` that is announced to clients."""
         return f"[{self.ip}]:{self.port}" if ":" in self.ip else f"{self.ip}:{self.port}"
 
     @property
@@ -143,4 +228,4 @@ class BrokerSettings:
 
     @property
     def is_readable(self) -> bool:
-        return bool(self.permission & READ)
+        return bool(self.permission & READ) and not self.end_in_doubt

@@ -1,8 +1,8 @@
 """Groups that read too slowly lose the right to read, where an operator wants it (disableConsumeIfConsumerReadSlowly).
 
-A group that is far behind has the disk read what nobody else needs, at everybody's cost. How far it is behind is looked
-up every three minutes, for what connected groups subscribe to: from where they have last pulled to the end of the log.
-The group stays as it is then until somebody sets `consumeEnable` again.
+A group that is far behind makes the disk read data that no other group needs. Its lag is computed
+every three minutes, for the subscriptions of connected groups: from their last pull to the end of the log.
+The group stays disabled until `consumeEnable` is set again.
 
 Java: BrokerController.protectBroker.
 """
@@ -37,6 +37,10 @@ class SlowReaders:
         self._offsets = offsets
         self._due_ms = now_ms + INTERVAL_MS
 
+    def due_ms(self, _now_ms: int) -> int | None:
+        """When to look next; None: slow readers are allowed."""
+        return self._due_ms if self._settings.disable_slow_readers else None
+
     def step(self, now_ms: int) -> None:
         if now_ms < self._due_ms:
             return
@@ -50,7 +54,7 @@ class SlowReaders:
             behind = max((self._behind(topic, name) for topic in members.subscriptions), default=0)
             if behind > self._settings.slow_reader_bytes:
                 log.warning(
-                    "group %s reads too slowly and may not read any more: %d bytes behind, %d are allowed "
+                    "group %s may no longer read, because it is too far behind: %d bytes, %d are allowed "
                     "(consumerFallbehindThreshold)",
                     shown(name),
                     behind,

@@ -1,9 +1,9 @@
-"""What a broker counts: messages put and got, by topic and group, and how fast.
+"""The counters of a broker: messages put and got, by topic and group, and their rates.
 
-Counting is adding to integers; everything else is worked out when somebody asks. From time to time the counts are
+Counting is adding to integers; everything else is computed on request. From time to time the counts are
 written down, and a rate is the difference of two of these samples:
 
-    every second                           the whole broker, for the figures over 10 s, 1 min and 10 min of its status
+    every second with a change             the whole broker, for the figures over 10 s, 1 min and 10 min of its status
     every 10 s, every 10 min, every hour   each topic and group, for their last minute, hour and day
     at midnight                            the totals, so that there is a "today" and a "yesterday"
 
@@ -12,10 +12,11 @@ A topic or group of which nothing was counted for a day is forgotten; it is coun
 Java: BrokerStatsManager, StatsItem, StoreStatsService, BrokerStats.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
+from kourou.broker.meters import MESSAGE_TYPES, Traffic
 from kourou.protocol.bodies import BrokerStatsData, BrokerStatsItem
 from kourou.turns import Slices
 
@@ -28,7 +29,7 @@ HOUR_SAMPLES: Final = 7
 DAY_SAMPLES: Final = 25
 
 ITEMS_MAX: Final = 50_000
-"""How many topics and groups are counted one by one: some 4 kB each, after a day. Others count in the totals alone."""
+"""How many topics and groups are counted one by one: about 4 kB each, after a day. Others count in the totals alone."""
 
 RATE_SECONDS: Final = (10, 60, 600)
 
@@ -84,6 +85,11 @@ class Item:
         )
 
 
+def _remove(table: dict[tuple[str, str], Any], is_wanted: Callable[[tuple[str, str]], bool]) -> None:
+    for key in [key for key in table if is_wanted(key)]:
+        del table[key]
+
+
 def _window(samples: list[Sample], field: int) -> BrokerStatsItem:
     if not samples:
         return BrokerStatsItem()
@@ -132,6 +138,8 @@ class Stats:
         self.topics: dict[str, Item] = {}  # messages put
         self.groups: dict[tuple[str, str], Item] = {}  # messages got, by topic and group
         self.sent_back: dict[tuple[str, str], Item] = {}  # messages that a group could not handle, by topic and group
+        self.traffic: dict[tuple[str, str], Traffic] = {}  # messages put, by topic and type
+        self.dead_letters: Counter[tuple[str, str]] = Counter()  # by topic and group
         self.puts = Item()  # of the whole broker
         self.gets = Item()
         self.user_puts = Item()  # the same without its own topics
@@ -147,8 +155,11 @@ class Stats:
 
     # ── Counting ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def put(self, topic: str, count: int, size: int, calls: int = 1) -> None:
-        """Messages were stored, by one request or by several."""
+    def put(self, topic: str, count: int, size: int, calls: int = 1, message_type: str | None = None) -> None:
+        """Messages were stored, by one request or by several.
+
+        Of a type, if one request has stored them; the lane counts its own types apart.
+        """
         item = self.topics.get(topic)
         if item is None:
             item = self._new(self.topics, topic, topic)
@@ -160,6 +171,23 @@ class Stats:
         total.size += size
         if not item.is_system:
             self.user_puts.count += count
+        if message_type is not None:
+            self._traffic_of(topic, message_type).add(count, size)
+
+    def put_before(
+        self, topic: str, message_type: str, count: int, size: int, sizes: Sequence[int], total: int
+    ) -> None:
+        """Add the counts of the lane by type; `put` has added them to the other counts already."""
+        self._traffic_of(topic, message_type).add_all(count, size, sizes, total)
+
+    def _traffic_of(self, topic: str, message_type: str) -> Traffic:
+        key = topic, message_type
+        found = self.traffic.get(key)
+        if found is None:
+            found = Traffic()
+            if len(self.traffic) < ITEMS_MAX:
+                self.traffic[key] = found
+        return found
 
     def got(self, topic: str, group: str, count: int, size: int) -> None:
         """Messages were handed out by one request."""
@@ -186,6 +214,12 @@ class Stats:
         item.count += 1
         item.calls += 1
 
+    def died(self, topic: str, group: str) -> None:
+        """A message of a topic became a dead letter of a group."""
+        key = topic, group
+        if key in self.dead_letters or len(self.dead_letters) < ITEMS_MAX:
+            self.dead_letters[key] += 1
+
     def _new(self, table: dict[K, Item], key: K, topic: str) -> Item:
         item = Item(is_system=self._is_system(topic))
         if len(self.topics) + len(self.groups) + len(self.sent_back) < ITEMS_MAX:
@@ -195,22 +229,45 @@ class Stats:
     # ── Forgetting ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def forget_topic(self, topic: str) -> None:
-        """It was deleted."""
+        """The topic was deleted."""
         self.topics.pop(topic, None)
-        for table in (self.groups, self.sent_back):
-            for key in [key for key in table if key[0] == topic]:
-                del table[key]
+        for table in (self.groups, self.sent_back, self.traffic, self.dead_letters):
+            _remove(table, lambda key: key[0] == topic)
 
     def forget_group(self, group: str) -> None:
-        for table in (self.groups, self.sent_back):
-            for key in [key for key in table if key[1] == group]:
-                del table[key]
+        for table in (self.groups, self.sent_back, self.dead_letters):
+            _remove(table, lambda key: key[1] == group)
 
     # ── Sampling ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def due_ms(self, _now_ms: int) -> int | None:
+        """When `step` has samples to take. While nothing is counted, none are taken every second."""
+        times = self._due_ms
+        due_ms = min(times[TEN_SECONDS_MS], times[TEN_MINUTES_MS], times[HOUR_MS])
+        return due_ms if self._is_same else min(due_ms, times[SECOND_MS])
+
+    @property
+    def _is_same(self) -> bool:
+        """Was nothing counted since the last second?"""
+        last = self._seconds[-1]
+        return (
+            last.puts == self.puts.count
+            and last.got == self.gets.count
+            and last.found == self.found
+            and last.missed == self.missed
+        )
+
+    def catch_up(self, now_ms: int) -> None:
+        """Add the seconds in which nothing was counted, which `step` left out. To be called before `rates`."""
+        last = self._seconds[-1]
+        count = (now_ms - last.ms) // SECOND_MS - (not self._is_same)
+        for number in range(max(1, count - RATE_SECONDS[-1]), count + 1):
+            self._seconds.append(last._replace(ms=last.ms + number * SECOND_MS))
 
     def step(self, now_ms: int) -> Slices[None]:
         """Take the samples that are due."""
         if self._is_due(SECOND_MS, now_ms):
+            self.catch_up(now_ms)
             self._sample_second(now_ms)
         if self._is_due(TEN_SECONDS_MS, now_ms):
             for item in self._items():
@@ -240,7 +297,8 @@ class Stats:
         yield from (self.puts, self.gets, self.user_puts, self.user_gets)
 
     def _sample_second(self, now_ms: int) -> None:
-        self._seconds.append(Second(now_ms, self.puts.count, self.found, self.missed, self.gets.count))
+        if not self._is_same:
+            self._seconds.append(Second(now_ms, self.puts.count, self.found, self.missed, self.gets.count))
         day = self._local_day(now_ms)
         if day != self._day:
             self._day = day
@@ -252,6 +310,9 @@ class Stats:
             for key, item in list(table.items()):
                 if item.is_idle and table.get(key) is item:
                     del table[key]
+                    if table is self.topics:
+                        for message_type in MESSAGE_TYPES:
+                            self.traffic.pop((key, message_type), None)
                 yield 0
 
     @property

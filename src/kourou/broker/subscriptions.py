@@ -1,6 +1,6 @@
 """Subscriptions: which messages of a topic a consumer wants, by tag.
 
-The broker knows hashes of tags alone; consumers compare the text.
+The broker has only the hashes of tags; consumers compare the text.
 
 Java: FilterAPI, ExpressionMessageFilter.
 """

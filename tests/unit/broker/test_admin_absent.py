@@ -5,6 +5,7 @@ import json
 import pytest
 from tests.unit.broker.asking import GROUP, TOPIC, ok, request, send
 
+from kourou.protocol import headers
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.testing.broker import SimulatedBroker, SimulatedClient
 
@@ -82,7 +83,8 @@ def test_light_topics(client: SimulatedClient) -> None:
     shown = json.loads(ok(client, request(RequestCode.GET_BROKER_LITE_INFO)).body)
     assert (shown["storeType"], shown["maxLmqNum"], shown["currentLmqNum"]) == ("default", 20_000, 0)
     assert (shown["topicMeta"], shown["groupMeta"]) == ({}, {})
-    assert json.loads(ok(client, request(RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS)).body) == {"checkStatus": 2}
+    check = request(RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS, headers.CheckRocksdbCqWriteProgress(topic=TOPIC))
+    assert json.loads(ok(client, check).body) == {"checkStatus": 2}
 
 
 # ── Modes ───────────────────────────────────────────────────────────────────────────────────────────────────────────

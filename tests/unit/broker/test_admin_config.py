@@ -65,12 +65,16 @@ def test_property_changes_at_once(world: SimulatedBroker) -> None:
         ("filterServerNums=1", 29, "filterServerNums"),
         ("socksProxyConfig={}", 16, "socksProxyConfig"),
         ("authConfigPath=/elsewhere", 16, "authConfigPath"),
-        ("aclEnable=true", 29, "aclEnable=true: access control is not in this version"),
+        ("aclEnable=true", 16, "aclEnable can't change while the broker runs"),
         ("aclEnable=false", 16, "aclEnable"),
-        ("inSyncReplicas=2", 29, "inSyncReplicas=2: replication is not in this version"),
+        ("inSyncReplicas=2", 16, "inSyncReplicas"),
+        ("brokerRole=SLAVE", 29, "brokerRole=SLAVE: brokerId must be greater than 0"),
+        ("haAllowedPeers=10.0.0.0/8", 16, "haAllowedPeers"),
+        ("enableControllerMode=true", 29, "enableControllerMode=true: set controllerAddr as well"),
+        ("enableControllerMode=false", 16, "enableControllerMode can't change while the broker runs"),
         ("flushDiskType=SYNC_FLUSH", 16, "flushDiskType"),
         ("deleteWhen=99", 29, "deleteWhen=99: hours from 00 to 23"),
-        ("nonsense=1", 29, "nonsense is no property of a broker"),
+        ("nonsense=1", 29, "nonsense is not a property of a broker"),
         ("longPollingEnable=perhaps", 29, "longPollingEnable=perhaps"),
         ("shortPollingTimeMills=soon", 29, "shortPollingTimeMills=soon"),
         ("longPollingEnable=false\nlistenPort=1", 16, "listenPort"),
@@ -204,6 +208,25 @@ def test_queries_bring_as_many_as_is_allowed_now(world: SimulatedBroker) -> None
     assert (found("k", unique=False), found("u", unique=True)) == (66, 3)
     ok(client, update("maxMsgsNumBatch=2"))
     assert (found("k", unique=False), found("u", unique=True)) == (2, 2)
+
+
+def test_queries_by_tag(world: SimulatedBroker) -> None:
+    client = world.connect()
+    ok(client, send(b"paid", properties={"KEYS": "k paid", "TAGS": "open"}))
+    ok(client, send(b"open", properties={"KEYS": "k", "TAGS": "paid"}))
+
+    def found(key: str, kind: str | None, *, unique: bool = False) -> list[bytes]:
+        header = headers.QueryMessage(
+            topic=TOPIC, key=key, max_num=9, begin_timestamp=0, end_timestamp=2**62, index_type=kind, unique_key=unique
+        )
+        answer = client.ask(request(RequestCode.QUERY_MESSAGE, header))
+        assert answer.code == (0 if answer.body else ResponseCode.QUERY_NOT_FOUND)
+        assert (answer.ext or {}).keys() == {"indexLastUpdateTimestamp", "indexLastUpdatePhyoffset"}
+        return [bytes(message.body) for message in decode_records(bytes(answer.body))]
+
+    assert found("paid", "T") == [b"open"]
+    assert found("paid", "K") == found("paid", None) == found("paid", "T", unique=True) == [b"paid"]
+    assert found("k", "T") == []
 
 
 def test_operator_may_fix_more_properties() -> None:

@@ -1,4 +1,4 @@
-"""Whatever somebody asks as an operator, however senseless, there is an answer, and the broker goes on."""
+"""Every administrative request gets an answer, however invalid it is, and the broker continues."""
 
 from random import Random
 
@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from tests.unit.broker.asking import GROUP, TOPIC, heartbeat, ok, send
 
+from kourou.protocol.codes import RequestCode
 from kourou.protocol.command import Command
 from kourou.protocol.headers.table import REQUESTS, Direction
 from kourou.testing.broker import SimulatedBroker
@@ -37,6 +38,7 @@ def test_every_request_has_an_answer(seed: int) -> None:
             client.answer(ask)
         world.tick(100)
         assert number in client.answers, command
+    ok(client, Command(RequestCode.PROMOTE_BROKER, ext={"force": "true"}))  # a forced demotion makes sense
     ok(client, send(topic="BenchmarkTest"))
 
 

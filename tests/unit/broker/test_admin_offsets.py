@@ -69,6 +69,15 @@ def test_commits_on_their_way_do_not_undo_it() -> None:
     assert world.machine.offsets.get(GROUP, TOPIC, 1) == 0
 
 
+def test_the_commit_of_the_pull_that_is_told_does_not_undo_it_either() -> None:
+    world, client = filled()
+    ok(client, reset(0))
+    assert client.ask(pull(queue_id=1, offset=5, sys_flag=5, commit_offset=5)).remark == "OFFSET_RESET"
+    assert world.machine.offsets.get(GROUP, TOPIC, 1) == 0
+    ok(client, pull(queue_id=1, sys_flag=5, commit_offset=2))
+    assert world.machine.offsets.get(GROUP, TOPIC, 1) == 2
+
+
 def test_waiting_pull_is_told_at_once() -> None:
     _, client = filled()
     (number,) = client.send(pull(queue_id=1, offset=5, wait_ms=15_000))
@@ -143,7 +152,7 @@ def test_consumers_are_pushed_the_offsets() -> None:
     assert world.machine.offsets.get(GROUP, TOPIC, 1) == 3  # theirs to commit
 
 
-def test_without_force_nobody_skips_messages() -> None:
+def test_without_force_no_member_skips_messages() -> None:
     _, client = filled(BrokerSettings(server_side_reset=False))
     ok(client, heartbeat("c1", group=GROUP))
     assert offsets_in(ok(client, reset(-1, force=False)))[1] == 3

@@ -1,4 +1,4 @@
-"""How far topics and groups are; entries of queues; who is connected."""
+"""The progress of topics and groups; entries of queues; connected clients."""
 
 import pytest
 from tests.unit.broker.asking import GROUP, TOPIC, heartbeat, offset_of, ok, pull, request, send
@@ -120,7 +120,7 @@ def test_time_spans(world: SimulatedBroker, client: SimulatedClient) -> None:
     assert busy.delay_time == world.now_ms - (BEGIN_MS + 3_000)
 
 
-def test_who_consumes_what(world: SimulatedBroker, client: SimulatedClient) -> None:
+def test_groups_of_a_topic_and_topics_of_a_group(world: SimulatedBroker, client: SimulatedClient) -> None:
     ok(client, heartbeat("c1", group="online"))
     answer = ok(client, request(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, headers.QueryTopicConsumeByWho(topic=TOPIC)))
     assert bodies.GroupList.decode(answer.body).group_list == [GROUP, "online"]
@@ -183,7 +183,7 @@ def test_entries_that_are_not_there(client: SimulatedClient) -> None:
     assert bodies.QueryConsumeQueueResponseBody.decode(ok(client, entries(0, -5)).body).queue_data == []
 
 
-# ── Who is connected ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Clients ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_members_of_a_group(client: SimulatedClient) -> None:

@@ -31,7 +31,7 @@ def status(client_id: str | None = None, group: str = GROUP) -> Command:
 
 
 class Stage:
-    """A broker, somebody who asks, and two consumers."""
+    """A broker, an administrator's connection, and two consumers."""
 
     def __init__(self) -> None:
         self.world = SimulatedBroker()
@@ -89,13 +89,13 @@ def test_consumer_that_goes(stage: Stage) -> None:
     assert f"consumer <{GROUP}> <c1> Timeout" in (stage.admin.answers[number].remark or "")
 
 
-def test_who_asks_may_go_meanwhile(stage: Stage) -> None:
+def test_the_sender_may_disconnect_meanwhile(stage: Stage) -> None:
     stage.ask(running_info())
     stage.admin.close()
     stage.answer(stage.consumers["c1"])
 
 
-def test_nobody_is_answered_who_does_not_wait(stage: Stage) -> None:
+def test_one_way_requests_get_no_answer(stage: Stage) -> None:
     asked = running_info()
     number = stage.ask(Command(asked.code, flag=int(CommandFlag.ONE_WAY), ext=asked.ext))
     stage.answer(stage.consumers["c1"])
@@ -154,7 +154,7 @@ def test_members_that_say_nothing_sensible_are_left_out(stage: Stage) -> None:
     assert bodies.GetConsumerStatusBody.decode(stage.admin.answers[number].body).consumer_table == {}
 
 
-def test_nobody_to_ask(stage: Stage) -> None:
+def test_no_consumer_to_ask(stage: Stage) -> None:
     answer = stage.admin.ask(status(group="nobody"))
     assert (answer.code, answer.remark) == (1, "No Any Consumer online in the consumer group: [nobody]")
     answer = ok(stage.admin, status("c9"))

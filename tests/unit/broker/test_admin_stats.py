@@ -6,6 +6,7 @@ import pytest
 from tests.unit.broker.asking import GROUP, TOPIC, ok, pull, request, send
 
 from kourou.broker import stats as stats_module
+from kourou.broker.settings import BrokerSettings, Role
 from kourou.broker.stats import DAY_MS, HOUR_MS, Stats
 from kourou.protocol import bodies, headers
 from kourou.protocol.bodies import BrokerStatsData, BrokerStatsItem
@@ -281,3 +282,20 @@ def test_replication(world: SimulatedBroker) -> None:
     answer = ok(world.connect(), request(RequestCode.GET_BROKER_HA_STATUS))
     shown = bodies.HARuntimeInfo.decode(answer.body)
     assert (shown.master, shown.master_commit_log_max_offset) == (True, world.store.log.end)
+
+
+def test_where_slaves_connect_to(world: SimulatedBroker) -> None:
+    """A slave of Apache's with `enableSlaveActingMaster` goes online when it was told."""
+
+    def exchange(broker: SimulatedBroker, **fields: object) -> dict[str, str] | None:
+        header = headers.ExchangeHAInfo(**fields)  # type: ignore[arg-type]
+        return ok(broker.connect(), request(RequestCode.EXCHANGE_BROKER_HA_INFO, header)).ext
+
+    told = {"masterHaAddress": "127.0.0.1:10912", "masterAddress": "127.0.0.1:10911"}
+    flushed = world.store.durability.durable_to
+    assert exchange(world) == told | {"masterFlushOffset": str(flushed)}
+    other = {"master_ha_address": "10.0.0.9:1", "master_address": "10.0.0.9:2", "master_flush_offset": 5}
+    assert not exchange(world, **other)
+    slave = SimulatedBroker(settings=BrokerSettings(role=Role.SLAVE, broker_id=1))
+    assert not exchange(slave) and not exchange(slave, **other)
+    assert slave.machine.metadata_sync.master is None, "anybody can say who the master is"

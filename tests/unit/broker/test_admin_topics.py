@@ -69,7 +69,7 @@ def test_name_servers_are_told(world: SimulatedBroker) -> None:
     assert set(wrapper.topic_config_table) == {TOPIC}
 
 
-def test_same_topic_again_is_no_change(world: SimulatedBroker) -> None:
+def test_the_same_topic_again_changes_nothing(world: SimulatedBroker) -> None:
     client = world.connect()
     ok(client, create())
     version = world.machine.topics.version
@@ -180,7 +180,7 @@ def test_retries_of_popping_groups_stay_if_that_is_wanted(world: SimulatedBroker
 
 
 def test_system_topics_change_where_that_is_allowed() -> None:
-    """As for the trace topic, which has one queue unless somebody gives it more."""
+    """As for the trace topic, which has one queue unless another number is set."""
     world = SimulatedBroker(settings=BrokerSettings(guard_system_topics=False, trace_topic=True))
     client = world.connect()
     ok(client, create("RMQ_SYS_TRACE_TOPIC", write_queue_nums=6))
@@ -273,7 +273,7 @@ def test_topics_come_in_pages(world: SimulatedBroker) -> None:
 
 
 @pytest.mark.parametrize("version", ["", "{}", "nonsense", '{"counter":99}'])
-def test_other_version_begins_anew(world: SimulatedBroker, version: str) -> None:
+def test_another_version_begins_again(world: SimulatedBroker, version: str) -> None:
     world.tick(1)
     ok(world.connect(), create())
     header = headers.GetAllTopicConfig(topic_seq=3, data_version=version, max_topic_num=1)

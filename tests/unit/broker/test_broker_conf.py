@@ -35,19 +35,20 @@ def test_properties_find_their_places() -> None:
 def test_master_has_the_id_of_masters() -> None:
     """Also with Apache, whose sample files say so anyway."""
     assert configure(DEFAULTS, {"brokerId": "3", "brokerRole": "ASYNC_MASTER"}).broker.broker_id == 0
+    assert configure(DEFAULTS, {"brokerId": "3", "brokerRole": "SLAVE"}).broker.broker_id == 3
+    with pytest.raises(PropertyError, match="brokerId must be greater than 0"):
+        configure(DEFAULTS, {"brokerRole": "SLAVE"})
+    with pytest.raises(PropertyError, match="enableControllerMode=true: set controllerAddr"):
+        configure(DEFAULTS, {"enableControllerMode": "true"})
+    with pytest.raises(PropertyError, match="controllerAddr=here: addresses such as host:port;host:port"):
+        configure(DEFAULTS, {"controllerAddr": "here"})
+    with pytest.raises(PropertyError, match="haMasterAddress=there: host:port is expected"):
+        configure(DEFAULTS, {"haMasterAddress": "there"})
 
 
 @pytest.mark.parametrize(
     ("key", "text"),
     [
-        ("aclEnable", "true"),
-        ("authenticationEnabled", "true"),
-        ("authorizationEnabled", "TRUE"),
-        ("brokerRole", "SLAVE"),
-        ("inSyncReplicas", "2"),
-        ("minInSyncReplicas", "3"),
-        ("enableDLegerCommitLog", "true"),
-        ("enableControllerMode", "true"),
         ("storeType", "defaultRocksDB"),
         ("configManagerVersion", "v2"),
         ("messageStorePlugIn", "org.apache.rocketmq.tieredstore.TieredMessageStore"),
@@ -55,8 +56,34 @@ def test_master_has_the_id_of_masters() -> None:
     ],
 )
 def test_promises_that_would_not_be_kept_are_refused(key: str, text: str) -> None:
-    with pytest.raises(PropertyError, match=rf"^{key}={text}: .*take the property away"):
+    with pytest.raises(PropertyError, match=rf"^{key}={text}: .*remove the property"):
         configure(DEFAULTS, {key: text})
+
+
+GROUP = {"enableDLegerCommitLog": "true", "dLegerGroup": "g0", "dLegerSelfId": "n1"}
+PEERS = "n0-10.0.0.5:40911;n1-10.0.0.6:40911;n2-broker.example:40911"
+
+
+def test_a_member_of_a_raft_group_begins_as_a_slave_with_its_number() -> None:
+    broker = configure(DEFAULTS, {**GROUP, "dLegerPeers": PEERS, "brokerRole": "SYNC_MASTER", "brokerId": "0"}).broker
+    assert (broker.role, broker.broker_id) == (Role.SLAVE, 2)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, "dLegerGroup, dLegerPeers and dLegerSelfId are expected"),
+        ({"dLegerPeers": "n0-10.0.0.5:40911"}, "dLegerSelfId=n1 is expected to be in dLegerPeers"),
+        ({"dLegerPeers": "n0:10.0.0.5:40911"}, "is not a letter and a number"),
+        ({"dLegerPeers": "n0-10.0.0.5"}, "has no address"),
+        ({"dLegerPeers": f"{PEERS};n0-10.0.0.9:1"}, "occurs twice"),
+        ({"dLegerPeers": PEERS, "preferredLeaderIds": "n7"}, "n7 is expected to be in dLegerPeers"),
+        ({"dLegerPeers": PEERS, "raftHeartbeatInterval": "900"}, "at least twice raftHeartbeatInterval"),
+    ],
+)
+def test_a_member_needs_a_group_that_it_belongs_to(given: dict[str, str], expected: str) -> None:
+    with pytest.raises(PropertyError, match=expected):
+        configure(DEFAULTS, {**GROUP, **given})
 
 
 @pytest.mark.parametrize(
@@ -74,9 +101,29 @@ def test_exporters_have_names_and_numbers(text: str, wanted: str) -> None:
 
 def test_properties_of_access_control_are_known_and_shown_only_if_given() -> None:
     assert "authenticationEnabled" not in to_properties(DEFAULTS)
-    given = {"initAuthenticationUser": "x", "nonsense": "1"}
+    given = {"authenticationProvider": "x", "nonsense": "1"}
     assert unknown_keys(given) == ["nonsense"]
-    assert unused_keys(given) == ["initAuthenticationUser"]
+    assert unused_keys(given) == ["authenticationProvider"]
+
+
+@pytest.mark.parametrize(
+    ("properties", "problem"),
+    [
+        ({"authorizationEnabled": "true"}, "access keys would not be verified"),
+        ({"aclEnable": "true", "authenticationEnabled": "true"}, "use one of them"),
+        (
+            {"initAuthenticationUser": "hunter2"},
+            r'initAuthenticationUser=\*\*\*\*\*\*: {"username":"…","password":"…"}',
+        ),
+        ({"initAuthenticationUser": '{"username":"u"}'}, "is expected"),
+        ({"initAuthenticationUser": '{"username":" ","password":"p"}'}, "is expected"),
+        ({"authenticationWhitelist": "105,x"}, "request codes, separated by commas, are expected"),
+    ],
+)
+def test_settings_of_access_control_that_do_not_protect(properties: dict[str, str], problem: str) -> None:
+    with pytest.raises(PropertyError, match=problem) as error:
+        configure(DEFAULTS, properties)
+    assert "hunter2" not in str(error.value)
 
 
 @pytest.mark.parametrize(

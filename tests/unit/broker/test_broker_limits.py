@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from itertools import count
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -16,6 +17,7 @@ from kourou.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command
 from kourou.protocol.message import Message
+from kourou.replication.links import Accepted, HangUp, Link, Received
 from kourou.testing.broker import SimulatedBroker, SimulatedClient
 from kourou.testing.disk import SimulatedDisk
 
@@ -114,16 +116,37 @@ SAID_ELSEWHERE = {
     "maxAutoCreatedTopics": "test_limits_on_new_names_count_what_is_there",
     "maxAutoCreatedGroups": "test_limits_on_new_names_count_what_is_there",
     "maxConsumerFilterMemory": "test_filters_beyond_a_limit_are_not_registered",
+    "maxHaConnections": "test_connections_of_slaves_beyond_a_limit_are_ended",
     "maxLongRequests": "test_long_requests_beyond_a_limit_are_refused",
     "maxLongRequestMemory": "test_long_requests_beyond_a_limit_are_refused",
     "maxLongRequestTime": "test_a_request_that_takes_too_long_is_ended",
 }
 
 
+IN_OTHER_MODULES = {
+    "maxConnections": "net/test_pressure.py::test_connections_beyond_the_limit_are_closed",
+    "maxConnectionsPerAddress": "net/test_pressure.py::test_connections_of_one_address",
+    "maxRequestsInFlight": "net/test_pressure.py::test_requests_in_flight",
+    "maxGroupsPerClient": "broker/test_heartbeat_limits.py::test_groups_of_one_connection",
+    "maxSubscriptionsPerClient": "broker/test_heartbeat_limits.py::test_subscriptions_of_one_client",
+}
+
+
 def test_every_limit_of_ours_has_its_refusal() -> None:
     ours = {key for key in ACTED_ON if key.startswith("max") and not is_apaches(key)}
-    assert ours == REFUSALS.keys() | SAID_ELSEWHERE.keys()
+    assert ours == REFUSALS.keys() | SAID_ELSEWHERE.keys() | IN_OTHER_MODULES.keys()
     assert all(test in globals() for test in SAID_ELSEWHERE.values())
+    for place in IN_OTHER_MODULES.values():
+        module, _, test = place.partition("::")
+        assert f"def {test}(" in (Path(__file__).parents[1] / module).read_text()
+
+
+def test_connections_of_slaves_beyond_a_limit_are_ended() -> None:
+    world = SimulatedBroker(settings=BrokerSettings(ha_connections_max=2))
+    links = [Link(f"10.0.0.1:{number}") for number in range(4)]
+    for link in links:  # each has reported: a connection that has not is ended in favour of a new one
+        world.step(Accepted(link), Received(link, bytes(8)))
+    assert [effect.link for effect in world.on_links if isinstance(effect, HangUp)] == links[2:]
 
 
 def test_filters_beyond_a_limit_are_not_registered() -> None:
@@ -200,6 +223,57 @@ def test_a_send_to_a_retry_topic_makes_none_for_a_group_that_there_is_not() -> N
         answer = world.connect().ask(send(topic=f"%RETRY%invented-{number}"))
         assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
     assert len(world.machine.topics.table) == topics
+
+
+def test_sends_to_retry_topics_make_no_more_topics_than_other_sends() -> None:
+    world = SimulatedBroker(settings=BrokerSettings(auto_topics_max=2))
+    topics, groups = len(world.machine.topics.table), world.machine.groups.count
+    answers = [world.connect().ask(send(topic=f"%RETRY%invented-{number}")) for number in range(10)]
+    assert [answer.code for answer in answers] == [ResponseCode.SUCCESS] * 2 + [ResponseCode.TOPIC_NOT_EXIST] * 8
+    assert all("(maxAutoCreatedTopics)" in (answer.remark or "") for answer in answers[2:])
+    assert len(world.machine.topics.table) == topics + 2
+    assert world.machine.groups.count == groups + 2
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (send(topic="%RETRY%invented", queue_id=99), ResponseCode.INVALID_PARAMETER),
+        (send(topic="%RETRY%invented", queue_id=1, default_topic="no such topic"), ResponseCode.INVALID_PARAMETER),
+        (send(topic="invented", queue_id=99), ResponseCode.INVALID_PARAMETER),
+        (send(b"", topic="%RETRY%invented"), ResponseCode.MESSAGE_ILLEGAL),
+        (send(b"", topic="invented"), ResponseCode.MESSAGE_ILLEGAL),
+        (send(topic="%RETRY%invented", batch=True), ResponseCode.MESSAGE_ILLEGAL),
+        (
+            request(
+                RequestCode.CONSUMER_SEND_MSG_BACK,
+                headers.ConsumerSendMsgBack(offset=1 << 40, group="invented", delay_level=0),
+            ),
+            ResponseCode.SYSTEM_ERROR,
+        ),
+    ],
+)
+def test_a_refused_message_makes_neither_topic_nor_group(command: Command, code: int) -> None:
+    world = SimulatedBroker()
+    topics, groups = set(world.machine.topics.table), set(world.machine.groups.table)
+    assert world.connect().ask(command).code == code
+    assert set(world.machine.topics.table) == topics
+    assert set(world.machine.groups.table) == groups
+
+
+def test_without_room_for_retry_topics_groups_consume(caplog: pytest.LogCaptureFixture) -> None:
+    world = SimulatedBroker(settings=BrokerSettings(auto_topics_max=1))
+    client = world.connect()
+    ok(client, send())
+    topics = set(world.machine.topics.table)
+    ok(client, beat("client", group="invented"))
+    assert set(world.machine.topics.table) == topics
+    assert "(maxAutoCreatedTopics)" in caplog.text
+    assert world.machine.clients.group("invented") is not None
+    ok(client, pull(group="invented"))
+    back = headers.ConsumerSendMsgBack(offset=0, group="invented", delay_level=0)
+    answer = client.ask(request(RequestCode.CONSUMER_SEND_MSG_BACK, back))
+    assert "(maxAutoCreatedTopics)" in (answer.remark or "")
 
 
 def test_offsets_are_cloned_to_groups_alone() -> None:
@@ -351,3 +425,57 @@ def test_a_broker_starts_with_whatever_tables_it_has_written() -> None:
     ok(world.connect(), commit(0, "clone-3"))
     world.pass_time(10_000)
     assert world.kill().machine.offsets.count == count_
+
+
+LONG = 65_537
+
+
+@pytest.mark.parametrize(
+    ("code", "field", "length", "refusal"),
+    [
+        (RequestCode.GET_CONSUME_STATS, "consumerGroup", LONG, ResponseCode.INVALID_PARAMETER),
+        (RequestCode.QUERY_MESSAGE, "key", LONG, ResponseCode.INVALID_PARAMETER),
+        (RequestCode.PULL_MESSAGE, "subscription", LONG, ResponseCode.INVALID_PARAMETER),
+        (RequestCode.SEND_MESSAGE_V2, "i", LONG, ResponseCode.MESSAGE_ILLEGAL),
+        (RequestCode.SEND_MESSAGE, "properties", LONG, ResponseCode.MESSAGE_ILLEGAL),
+        (RequestCode.SEND_REPLY_MESSAGE_V2, "i", LONG, ResponseCode.MESSAGE_ILLEGAL),
+        (RequestCode.GET_CONSUME_STATS, "topicList", 524_289, ResponseCode.INVALID_PARAMETER),
+    ],
+)
+def test_a_long_header_field_is_refused(
+    code: RequestCode, field: str, length: int, refusal: ResponseCode, client: SimulatedClient
+) -> None:
+    answer = client.ask(Command(code, ext={field: "x" * length, "other": "y"}))
+    assert answer.code == refusal
+    assert answer.remark == f"the header field {field} has {length} characters, the limit is {length - 1}"
+    answer = client.ask(Command(code, ext={field: "x" * (length - 1), "other": "y"}))
+    assert "the limit is" not in (answer.remark or "")
+
+
+@pytest.mark.parametrize(
+    ("code", "field", "separator"),
+    [
+        (RequestCode.GET_CONSUME_STATS, "topicList", ";"),
+        (RequestCode.QUERY_CORRECTION_OFFSET, "filterGroups", ","),
+    ],
+)
+def test_the_names_in_a_header_field_are_limited(
+    code: RequestCode, field: str, separator: str, client: SimulatedClient
+) -> None:
+    def ask(count: int) -> Command:
+        names = separator.join(f"name-{number}" for number in range(count))
+        return client.ask(
+            Command(code, ext={"consumerGroup": GROUP, "compareGroup": GROUP, "topic": TOPIC, field: names})
+        )
+
+    assert ask(2_000).code == ResponseCode.SUCCESS
+    answer = ask(2_001)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert answer.remark == "a header field has 2001 names, the limit is 2000: send several requests"
+
+
+@pytest.fixture
+def client() -> SimulatedClient:
+    client = SimulatedBroker().connect()
+    ok(client, send())
+    return client

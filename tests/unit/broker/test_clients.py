@@ -1,4 +1,4 @@
-"""Who is there: members of groups, what they subscribe to, and who is told of changes."""
+"""Members of groups, their subscriptions, and notices of changes."""
 
 import logging
 from typing import Any
@@ -34,7 +34,7 @@ class Door:
     def beat(
         self, peer: Peer, name: str, now_ms: int = 0, topics: tuple[str, ...] = ("orders",), **more: Any
     ) -> list[Peer]:
-        """A heartbeat of a consumer: who is told of it."""
+        """A heartbeat of a consumer. Returns the members that are notified."""
         subscriptions = more.pop(
             "subscriptions", [SubscriptionData(topic=topic, sub_string="*", sub_version=1) for topic in topics]
         )
@@ -100,7 +100,7 @@ def test_members_that_disagree_are_both_named(door: Door, caplog: pytest.LogCapt
     door.beat(second, "c2", subscriptions=[SubscriptionData(topic="orders", sub_string="b", sub_version=2)])
     assert "c2 subscribes to 'b', others to 'a'" in caplog.text
     door.beat(second, "c2", topics=("refunds",))
-    assert "c2 does not subscribe to orders, others did" in caplog.text
+    assert "c2 does not subscribe to orders, unlike others" in caplog.text
 
 
 def test_a_heartbeat_without_subscriptions_leaves_them(door: Door) -> None:
@@ -144,7 +144,7 @@ def test_broadcasting_groups_share_nothing_and_are_told_nothing(door: Door) -> N
     assert door.beat(door.peer(), "c1", model=BROADCASTING) == []
 
 
-def test_who_leaves_is_missed(door: Door) -> None:
+def test_members_are_notified_when_one_leaves(door: Door) -> None:
     first, second = door.peer(), door.peer()
     door.beat(first, "c1")
     door.beat(second, "c2")
@@ -217,7 +217,7 @@ def test_an_old_connection_that_ends_does_not_take_the_new_one_along(door: Door)
 # ── Silence ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_who_is_silent(door: Door) -> None:
+def test_silent_members(door: Door) -> None:
     quiet, lively, producer = door.peer(), door.peer(), door.peer()
     door.beat(quiet, "c1", 1_000)
     door.beat(lively, "c2", 1_000)

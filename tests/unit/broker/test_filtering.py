@@ -124,7 +124,7 @@ def test_an_old_filter(world: SimulatedBroker, client: SimulatedClient) -> None:
     ("text", "kind", "reason"),
     [
         ("n > >", "SQL92", "'>' at character 5: a property"),
-        ("n > 1", "SQL99", "the expression type 'SQL99' is not known: use TAG or SQL92"),
+        ("n > 1", "SQL99", "unknown expression type 'SQL99': use TAG or SQL92"),
         ("n = 1 " + "or n = 1 " * 1_000, "SQL92", "steps, the limit is 1000 (STEPS_MAX)"),
     ],
 )
@@ -246,6 +246,18 @@ def test_a_held_pull_uses_the_newest_expression(client: SimulatedClient) -> None
     assert number not in client.answers
     ok(client, send(b"6", properties={"n": "6"}))
     assert got(client.answers[number]) == [b"6"]
+
+
+@pytest.mark.parametrize("by_tag", [False, True])
+def test_a_held_pull_sees_again_what_the_former_expression_excluded(client: SimulatedClient, by_tag: bool) -> None:
+    ok(client, beat("n > 7"))
+    (number,) = client.send(by_heartbeat(5, wait_ms=15_000))
+    ok(client, send(b"6", properties={"n": "6"}))
+    assert number not in client.answers
+    every = SubscriptionData(topic=TOPIC, sub_string="*", sub_version=2)
+    ok(client, heartbeat("me", group=GROUP, subscriptions=[every]) if by_tag else beat("n = 6", 2))
+    ok(client, send(b"6 again", properties={"n": "6"}))
+    assert got(client.answers[number]) == [b"6", b"6 again"]
 
 
 # ── Retries ───────────────────────────────────────────────────────────────────────────────────────────────────────────

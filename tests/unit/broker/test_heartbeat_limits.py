@@ -7,6 +7,7 @@ from tests.unit.broker.asking import TOPIC, heartbeat, lock, ok, request, send
 
 from kourou.broker import heartbeat_limits
 from kourou.broker.queue_locks import QueueLocks
+from kourou.broker.settings import BrokerSettings
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command
 from kourou.protocol.message import MessageQueue
@@ -27,16 +28,29 @@ def speaks_for(count: int, name: str = "p", client_id: str = "c") -> Command:
 
 def test_groups_of_one_connection(world: SimulatedBroker) -> None:
     client = world.connect()
-    ok(client, speaks_for(heartbeat_limits.GROUPS_MAX))
-    ok(client, speaks_for(heartbeat_limits.GROUPS_MAX))  # the same ones again
+    ok(client, speaks_for(1_000))
+    ok(client, speaks_for(1_000))  # the same ones again
     answer = client.ask(speaks_for(1, name="one-more"))
     assert answer.code == ResponseCode.SYSTEM_ERROR
-    assert (
-        answer.remark
-        == f"heartbeat refused: the client speaks for {heartbeat_limits.GROUPS_MAX + 1} groups, the limit is 1000"
-    )
+    assert answer.remark == "heartbeat refused: the client has 1001 groups, the limit is 1000 (maxGroupsPerClient)"
     assert "one-more0" not in world.machine.clients.producers
     ok(world.connect(), speaks_for(1, name="one-more"))
+
+
+def test_subscriptions_of_one_client() -> None:
+    world = SimulatedBroker(settings=BrokerSettings(subscriptions_per_client=3))
+    ok(world.connect(), subscribes(3))
+    answer = world.connect().ask(subscribes(4))
+    assert answer.remark == (
+        "heartbeat refused: the client has 4 subscriptions, the limit is 3 (maxSubscriptionsPerClient)"
+    )
+
+
+def subscribes(count: int) -> Command:
+    """A heartbeat of a group with so many subscriptions."""
+    data = [{"topic": f"t{n}", "subString": "*"} for n in range(count)]
+    body = {"clientID": "c", "consumerDataSet": [{"groupName": "g", "subscriptionDataSet": data}]}
+    return request(RequestCode.HEART_BEAT, body=json.dumps(body).encode())
 
 
 def test_groups_of_all_connections(world: SimulatedBroker, monkeypatch: pytest.MonkeyPatch) -> None:

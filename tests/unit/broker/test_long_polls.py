@@ -1,14 +1,17 @@
 """Pulls that wait: until a message comes, or their time is over."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from tests.unit.broker.asking import TOPIC, ok, pull, send
+from tests.unit.broker.asking import GROUP, TOPIC, heartbeat, ok, pull, send
 
 from kourou.broker import long_polls
 from kourou.broker.settings import BrokerSettings
-from kourou.protocol.codes import CommandFlag, ResponseCode
+from kourou.protocol.bodies import SubscriptionData, SubscriptionGroupConfig, TopicConfig
+from kourou.protocol.codes import CommandFlag, PullSysFlag, ResponseCode
 from kourou.protocol.command import Command
+from kourou.protocol.hashes import java_hash
 from kourou.protocol.record import decode_records
 from kourou.store.settings import FlushMode
 from kourou.testing.broker import ROOT, SMALL_STORE, SimulatedBroker, SimulatedClient
@@ -45,7 +48,7 @@ def bodies(answer: Command) -> list[bytes]:
     return [bytes(message.body) for message in decode_records(answer.body)]
 
 
-def test_a_message_wakes_who_waits_for_it(producer: SimulatedClient, consumer: SimulatedClient) -> None:
+def test_a_message_wakes_the_pull_that_waits_for_it(producer: SimulatedClient, consumer: SimulatedClient) -> None:
     number = hold(consumer, pull(offset=1, wait_ms=15_000))
     ok(producer, send(b"second", queue_id=1))
     assert number not in consumer.answers, "it is in another queue"
@@ -54,7 +57,7 @@ def test_a_message_wakes_who_waits_for_it(producer: SimulatedClient, consumer: S
     assert (answer.code, answer.remark, bodies(answer)) == (ResponseCode.SUCCESS, "FOUND", [b"second"])
 
 
-def test_all_who_wait_for_a_queue_are_woken(
+def test_all_pulls_of_a_queue_are_woken(
     world: SimulatedBroker, producer: SimulatedClient, consumer: SimulatedClient
 ) -> None:
     others = [world.connect() for _ in range(3)]
@@ -67,14 +70,14 @@ def test_all_who_wait_for_a_queue_are_woken(
 
 def test_when_the_time_is_over(world: SimulatedBroker, producer: SimulatedClient, consumer: SimulatedClient) -> None:
     number = hold(consumer, pull(offset=1, wait_ms=7_777))
-    assert world.machine.wake_ms(world.now_ms) == world.now_ms + 7_777
+    assert world.machine.pull.polls.due_ms(world.now_ms) == world.now_ms + 7_777
     world.pass_time(7_776)
     assert number not in consumer.answers
     world.pass_time(1)
     answer = consumer.answers[number]
     assert (answer.code, answer.remark) == (ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE")
     assert answer.ext is not None and answer.ext["nextBeginOffset"] == "1"
-    assert world.machine.pull.polls.next_deadline_ms() is None
+    assert world.machine.pull.polls.due_ms(world.now_ms) is None
 
 
 def test_short_polling_waits_a_second() -> None:
@@ -95,7 +98,7 @@ def test_no_more_than_so_many_wait() -> None:
     assert client.ask(pull(offset=1, wait_ms=15_000)).code == ResponseCode.PULL_NOT_FOUND
 
 
-def test_other_tags_wake_nobody_at_once(
+def test_other_tags_wake_no_pull_at_once(
     world: SimulatedBroker, producer: SimulatedClient, consumer: SimulatedClient
 ) -> None:
     number = hold(consumer, pull(offset=1, wait_ms=15_000, subscription="paid"))
@@ -107,7 +110,7 @@ def test_other_tags_wake_nobody_at_once(
     assert answer.ext is not None and answer.ext["nextBeginOffset"] == "3"
 
 
-def test_who_passed_over_messages_learns_of_it_after_five_seconds(
+def test_a_pull_that_passed_over_messages_is_answered_after_five_seconds(
     world: SimulatedBroker, producer: SimulatedClient, consumer: SimulatedClient
 ) -> None:
     number = hold(consumer, pull(offset=1, wait_ms=15_000, subscription="paid"))
@@ -176,6 +179,71 @@ def test_a_topic_that_is_removed_while_a_pull_waits(
     assert consumer.answers[number].code == ResponseCode.TOPIC_NOT_EXIST
 
 
+# ── Changes while a pull waits ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def subscribe(client: SimulatedClient, text: str, version: int) -> None:
+    wanted = SubscriptionData(topic=TOPIC, sub_string=text, code_set=[java_hash(text)], sub_version=version)
+    ok(client, heartbeat("c1", group=GROUP, subscriptions=[wanted]))
+
+
+def test_a_consumer_that_changes_its_tags_misses_no_message(
+    world: SimulatedBroker, producer: SimulatedClient, consumer: SimulatedClient
+) -> None:
+    """Java's client keeps its pull when it subscribes to other tags."""
+    subscribe(consumer, "paid", 1)
+    number = hold(consumer, pull(offset=1, wait_ms=15_000, sys_flag=int(PullSysFlag.SUSPEND), sub_version=1))
+    ok(producer, send(b"before the change", properties=OTHER))
+    assert number not in consumer.answers
+    subscribe(consumer, "new", 2)
+    ok(producer, send(b"after it", properties=OTHER))
+    assert bodies(consumer.answers[number]) == [b"before the change", b"after it"]
+
+
+@pytest.mark.parametrize("times_out", [False, True], ids=["wakes", "times out"])
+@pytest.mark.parametrize(
+    ("change", "code", "kind"),
+    [
+        (lambda world: setattr(world.settings, "permission", 2), ResponseCode.NO_PERMISSION, "1"),
+        (
+            lambda world: world.machine.groups.put(
+                SubscriptionGroupConfig(group_name=GROUP, consume_enable=False), world.now_ms
+            ),
+            ResponseCode.NO_PERMISSION,
+            "2",
+        ),
+        (
+            lambda world: world.machine.topics.put(TopicConfig(topic_name=TOPIC, perm=2), world.now_ms),
+            ResponseCode.NO_PERMISSION,
+            "3",
+        ),
+        (
+            lambda world: world.machine.topics.put(TopicConfig(topic_name=TOPIC, read_queue_nums=1), world.now_ms),
+            ResponseCode.INVALID_PARAMETER,
+            None,
+        ),
+    ],
+    ids=["broker", "group", "topic", "fewer queues"],
+)
+def test_what_is_forbidden_while_a_pull_waits(
+    world: SimulatedBroker,
+    producer: SimulatedClient,
+    consumer: SimulatedClient,
+    change: Callable[[SimulatedBroker], None],
+    code: ResponseCode,
+    kind: str | None,
+    times_out: bool,
+) -> None:
+    number = hold(consumer, pull(queue_id=1, wait_ms=15_000))
+    change(world)
+    if times_out:
+        world.pass_time(15_000)
+    else:
+        ok(producer, send(b"second", queue_id=1, topic=TOPIC))
+    answer = consumer.answers[number]
+    assert (answer.code, (answer.ext or {}).get("forbiddenType"), answer.body) == (code, kind, b"")
+
+
 def test_a_queue_that_nothing_was_sent_to(world: SimulatedBroker, producer: SimulatedClient) -> None:
     consumer = world.connect()
     number = hold(consumer, pull(queue_id=2, wait_ms=15_000))
@@ -206,11 +274,11 @@ def test_answered_pulls_leave_nothing_behind(
         hold(consumer, pull(offset=number, wait_ms=15_000))
         ok(producer, send(b"one"))
         assert len(polls._deadlines) <= 10 + 2 * 2 + 1
-    assert polls.next_deadline_ms() == world.now_ms + 9_000, "who still waits is not forgotten"
+    assert polls.due_ms(world.now_ms) == world.now_ms + 9_000, "who still waits is not forgotten"
     assert last
 
 
-def test_who_waits_at_a_damaged_entry_is_woken_when_it_is_repaired(
+def test_a_pull_at_a_damaged_entry_is_woken_when_it_is_repaired(
     world: SimulatedBroker, producer: SimulatedClient
 ) -> None:
     """A page of the queue was lost after a clean stop."""

@@ -8,7 +8,7 @@ from tests.unit.broker.asking import GROUP, TOPIC, heartbeat, lock, ok, pull, re
 from kourou.broker.events import Save
 from kourou.broker.settings import BrokerSettings
 from kourou.protocol import bodies, headers
-from kourou.protocol.bodies import SubscriptionData, SubscriptionGroupConfig, TopicConfig
+from kourou.protocol.bodies import ConsumerData, HeartbeatData, SubscriptionData, SubscriptionGroupConfig, TopicConfig
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command
 from kourou.protocol.message import MessageQueue
@@ -30,7 +30,7 @@ def client(world: SimulatedBroker) -> SimulatedClient:
     return client
 
 
-# ── Being known ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Heartbeats ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def members(client: SimulatedClient, group: str = GROUP) -> list[str] | None:
@@ -103,6 +103,36 @@ def test_heartbeats_of_the_second_kind(client: SimulatedClient) -> None:
     assert beat(8, without_sub=True) == "true", "the client has to say more"
 
 
+def test_a_client_is_asked_for_subscriptions_that_the_broker_has_not(
+    world: SimulatedBroker, client: SimulatedClient
+) -> None:
+    """Java's client leaves out what it believes to be known; pulls would be refused until its queues change."""
+
+    def beat(client: SimulatedClient, version: int = 1, **more: Any) -> str:
+        wanted = [] if more else [SubscriptionData(topic=TOPIC, sub_string="*", sub_version=version)]
+        data = ConsumerData(group_name=GROUP, subscription_data_set=wanted)
+        body = HeartbeatData(client_id="c1", consumer_data_set=[data], heartbeat_fingerprint=7, **more).encode()
+        return (ok(client, request(RequestCode.HEART_BEAT, body=body)).ext or {})["IS_SUB_CHANGE"]
+
+    def pull_by_heartbeat(client: SimulatedClient, version: int = 1) -> int:
+        return client.ask(pull(sys_flag=0, sub_version=version)).code
+
+    assert beat(client) == "false"
+    assert beat(client, without_sub=True) == "false"
+    client.close()
+    client = world.connect()
+    assert beat(client, without_sub=True) == "true", "the group had no other member"
+    assert beat(client, without_sub=True) == "true"
+    assert beat(client) == "false"
+    assert beat(client, without_sub=True) == "false"
+    assert pull_by_heartbeat(client) == ResponseCode.SUCCESS
+    assert pull_by_heartbeat(client, version=2) == ResponseCode.SUBSCRIPTION_NOT_LATEST
+    assert beat(client, without_sub=True) == "true", "the heartbeat with the new version was not sent"
+    assert beat(client, version=2) == "false"
+    assert beat(client, without_sub=True) == "false"
+    assert pull_by_heartbeat(client, version=2) == ResponseCode.SUCCESS
+
+
 def test_leaving(world: SimulatedBroker, client: SimulatedClient) -> None:
     ok(client, heartbeat("c1", group=GROUP, producers="producers"))
     other = world.connect()
@@ -121,7 +151,7 @@ def test_a_group_without_members(client: SimulatedClient) -> None:
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "no consumer for this group, nobody")
 
 
-def test_who_is_silent_for_two_minutes_is_dropped(world: SimulatedBroker, client: SimulatedClient) -> None:
+def test_a_client_that_is_silent_for_two_minutes_is_dropped(world: SimulatedBroker, client: SimulatedClient) -> None:
     ok(client, heartbeat("c1", group=GROUP))
     lively = world.connect()
     ok(lively, heartbeat("c2", group=GROUP))

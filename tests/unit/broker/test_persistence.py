@@ -1,4 +1,4 @@
-"""Tables that survive: written once for many changes, again after a failure, and known to who waits for them."""
+"""Tables that survive: written once for many changes, again after a failure, and answered when they are durable."""
 
 import errno
 import math
@@ -19,7 +19,7 @@ FOLDER = Path("/config")
 
 
 class Desk:
-    """Two tables, and who writes them."""
+    """Two tables, and their writer."""
 
     def __init__(self) -> None:
         self.disk = SimulatedDisk(Random(1))
@@ -86,7 +86,7 @@ def test_one_write_at_a_time(desk: Desk) -> None:
     assert desk.on_disk() == {"n": 3}
 
 
-def test_who_waits_is_told_when_its_change_is_safe(desk: Desk) -> None:
+def test_a_request_is_answered_when_its_change_is_durable(desk: Desk) -> None:
     desk.change()
     (first,) = desk.due()
     desk.change()
@@ -98,7 +98,7 @@ def test_who_waits_is_told_when_its_change_is_safe(desk: Desk) -> None:
     assert desk.told == [None]
 
 
-def test_nobody_waits_for_what_is_safe(desk: Desk) -> None:
+def test_no_request_waits_for_a_durable_change(desk: Desk) -> None:
     desk.change()
     (save,) = desk.due()
     desk.write(save)
@@ -106,7 +106,7 @@ def test_nobody_waits_for_what_is_safe(desk: Desk) -> None:
     assert desk.told == [None]
 
 
-def test_tables_with_an_interval_gather_changes_and_nobody_waits(desk: Desk) -> None:
+def test_tables_with_an_interval_gather_changes_and_no_request_waits(desk: Desk) -> None:
     before = desk.persistence.total
     desk.change("slow")
     assert desk.persistence.total == before
@@ -155,7 +155,7 @@ def test_a_write_that_hangs_is_said_to_take_too_long(desk: Desk) -> None:
     desk.persistence.when_safe(0, desk.told.append)
     desk.due()
     desk.persistence.give_up_waiting(PATIENCE_MS)
-    assert desk.told == ["table can't be written: it takes too long"]
+    assert desk.told == ["table were not written within 3 s; the change may be lost in a crash"]
 
 
 def test_at_the_end_everything_is_written(desk: Desk) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from kourou.broker.events import Refused
 from kourou.broker.names import SCHEDULE_TOPIC
-from kourou.broker.placement import Candidate, DelayLevels, Placement, is_half, refuse_timers
+from kourou.broker.placement import Candidate, DelayLevels, Placement, is_half
 from kourou.broker.settings import BrokerSettings
 from kourou.broker.transactions.half_records import HalfMessages
 from kourou.protocol.codes import ResponseCode, SysFlag
@@ -22,7 +22,7 @@ def candidate(
 
 
 def usual() -> Placement:
-    return Placement((HalfMessages(BrokerSettings()).place, LEVELS.place, refuse_timers))
+    return Placement((HalfMessages(BrokerSettings()).place, LEVELS.place))
 
 
 def place_of(given: Candidate) -> tuple[str, int]:
@@ -64,7 +64,6 @@ def test_a_message_in_the_schedule_topic_is_not_delayed_again() -> None:
     ("properties", "code"),
     [
         ({Property.DELAY_LEVEL: "soon"}, ResponseCode.SYSTEM_ERROR),
-        ({Property.TIMER_DELIVER_MS: "1"}, ResponseCode.SYSTEM_ERROR),
         ({Property.TRANSACTION_PREPARED: "true", Property.DELAY_LEVEL: "1"}, ResponseCode.MESSAGE_ILLEGAL),
     ],
 )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.broker.asking import GROUP, TOPIC, heartbeat, ok, pull, send
 
-from kourou.broker.settings import WRITE, BrokerSettings, Role
+from kourou.broker.settings import WRITE, BrokerSettings
 from kourou.protocol.bodies import SubscriptionData, SubscriptionGroupConfig, TopicConfig
 from kourou.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from kourou.protocol.command import Command
@@ -107,10 +107,6 @@ def test_a_broker_that_may_not_be_read_from() -> None:
         "the broker[127.0.0.1] pulling message is forbidden",
     )
     assert answer.ext == {"forbiddenType": "1"}
-
-
-def test_a_slave_that_may_not_be_read_from() -> None:
-    assert refused(BrokerSettings(role=Role.SLAVE, broker_id=1)).code == ResponseCode.SYSTEM_BUSY
 
 
 def test_a_group_that_is_not_there() -> None:

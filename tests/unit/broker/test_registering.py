@@ -105,7 +105,7 @@ def test_a_failed_registration_says_why_and_the_last_good_one_stays_alive(caplog
     beats = [command for command in desk.sent if command.code == RequestCode.BROKER_HEARTBEAT]
     assert len(beats) >= 9
     errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
-    said = f"not registered name_server={ADDRESS}: code 1: more than 1000000 topics, the limit; it is tried again"
+    said = f"registration failed and will be retried name_server={ADDRESS}: code 1: more than 1000000 topics, the limit"
     assert errors == [said], "once for each cause"
     desk.refuse = None
     desk.register()
@@ -115,7 +115,7 @@ def test_a_failed_registration_says_why_and_the_last_good_one_stays_alive(caplog
 def test_no_answer_is_said_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:
     desk = Desk()
     desk.world.step(Announced(ADDRESS, None, "a frame of 21000000 bytes; the limit is 16777216"))
-    assert "not registered name_server=127.0.0.1:9876: a frame of 21000000 bytes" in caplog.text
+    assert "will be retried name_server=127.0.0.1:9876: a frame of 21000000 bytes" in caplog.text
 
 
 def test_registrations_have_the_permissions_of_the_broker() -> None:

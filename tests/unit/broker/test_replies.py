@@ -16,6 +16,7 @@ from kourou.testing.broker import SMALL_STORE, SimulatedBroker, SimulatedClient
 
 REPLY_TOPIC = "DefaultCluster_REPLY_TOPIC"
 REQUESTER = "127.0.0.1@requester"
+REGION = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 
 
 def reply(body: bytes = b"here you are", properties: dict[str, str] | None = None, **more: Any) -> Command:
@@ -73,6 +74,7 @@ def test_what_the_requester_gets(pair: Pair) -> None:
         "REPLY_TO_CLIENT": REQUESTER,
         "CORRELATION_ID": "42",
         "PUSH_REPLY_TIME": str(pair.world.now_ms),
+        **REGION,
     }
 
 
@@ -99,7 +101,7 @@ def test_the_reply_is_stored_as_it_came(pair: Pair) -> None:
     pair.requester.answer(pair.requester.asked[0])
     (stored,) = messages(pair.world, REPLY_TOPIC)
     assert bytes(stored.body) == b"here you are"
-    assert stored.properties == {"REPLY_TO_CLIENT": REQUESTER, "CORRELATION_ID": "42"}
+    assert stored.properties == {"REPLY_TO_CLIENT": REQUESTER, "CORRELATION_ID": "42", **REGION}
     assert stored.sys_flag == 0x301, "whoever reads it must know that it is compressed"
 
 
@@ -110,7 +112,7 @@ def test_the_reply_is_stored_as_it_came(pair: Pair) -> None:
         ({"REPLY_TO_CLIENT": "nobody"}, "push reply message fail, channel of <nobody> not found."),
     ],
 )
-def test_nobody_to_pass_it_on_to(pair: Pair, properties: dict[str, str], remark: str) -> None:
+def test_no_requester_to_pass_it_to(pair: Pair, properties: dict[str, str], remark: str) -> None:
     answer = pair.replier.ask(reply(properties=properties))
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, remark)
     assert len(messages(pair.world, REPLY_TOPIC)) == 1, "it is stored all the same"
@@ -196,3 +198,13 @@ def test_the_newest_connection_of_a_client_gets_the_reply(pair: Pair) -> None:
     pair.requester.close()  # the broker hears of the end of the old one later
     pair.send(reply())
     assert len(again.asked) == 1
+
+
+def test_what_clients_say_is_logged_on_one_line_and_cut(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    pair.send(reply(properties={"REPLY_TO_CLIENT": "nobody\n\x1b[2J" + "x" * 5_000}))
+    pair.send(reply())
+    (ask,) = pair.requester.asked
+    pair.requester.answer(ask, 1, "no\n2026-01-01 forged\x1b[2J" + "y" * 5_000)
+    logged = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(logged) == 2
+    assert all(line.isprintable() and len(line) < 400 for line in logged), logged

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.broker.asking import BORN_MS, TOPIC, bodies_of, messages, offset_of, ok, request, send, send_header
 
+from kourou.broker.events import Run
 from kourou.broker.settings import READ, BrokerSettings, Role
 from kourou.protocol import headers
 from kourou.protocol.batch import encode_batch
@@ -31,6 +32,27 @@ def world() -> SimulatedBroker:
 @pytest.fixture
 def client(world: SimulatedBroker) -> SimulatedClient:
     return world.connect()
+
+
+@pytest.mark.parametrize("count", [1, 2_000])
+def test_with_sync_flush_the_first_message_of_a_topic_is_acknowledged_when_the_topic_is_on_disk_too(count: int) -> None:
+    """2,000 messages are a batch that is stored in slices."""
+    sync = replace(SMALL_STORE, flush_mode=FlushMode.SYNC, commit_log_file_size=1024 * 1024, max_body_size=512 * 1024)
+    world = SimulatedBroker(store_settings=sync, lazy=True)
+    world.work()
+    client = world.connect()
+    if count == 1:
+        (opaque,) = client.send(send(b"first", "new"))
+    else:
+        body = encode_batch([Message("new", bytes(40)) for _ in range(count)])
+        header = send_header("new", 0, batch=True)
+        (opaque,) = client.send(request(RequestCode.SEND_BATCH_MESSAGE, header, body))
+    while any(isinstance(work, Run) for work in world.undone):
+        world.work(choose=lambda _: [isinstance(work, Run) for work in world.undone].index(True), limit=1)
+    assert opaque not in client.answers, "only the log is on disk"
+    world.work()
+    assert client.answers[opaque].code == 0
+    assert "new" in world.crash().machine.topics.table
 
 
 # ── One message ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -137,7 +159,7 @@ def test_a_topic_that_can_not_be_kept(world: SimulatedBroker, client: SimulatedC
         ("RMQ_SYS_TRANS_HALF_TOPIC", ResponseCode.NO_PERMISSION, "is forbidden."),
     ],
 )
-def test_topics_that_nobody_may_send_to(
+def test_topics_that_clients_may_not_send_to(
     world: SimulatedBroker, client: SimulatedClient, topic: str, code: int, remark: str
 ) -> None:
     answer = client.ask(send(topic=topic))
@@ -237,11 +259,11 @@ def test_a_message_that_the_disk_lost() -> None:
     world.pass_time(3_000)
     answer = client.answers[number]
     assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
-    assert "lost" in (answer.remark or "") and "Send it again" in (answer.remark or "")
+    assert "lost" in (answer.remark or "") and "send it again" in (answer.remark or "")
     assert (ok(client, send()).ext or {})["queueOffset"] == "1"
 
 
-def test_who_does_not_wait_is_answered_at_once() -> None:
+def test_senders_that_do_not_wait_are_answered_at_once() -> None:
     world = SimulatedBroker(store_settings=replace(SMALL_STORE, flush_mode=FlushMode.SYNC))
     client = world.connect()
     ok(client, send())
@@ -284,6 +306,25 @@ def test_an_empty_body(client: SimulatedClient) -> None:
     assert (answer.remark or "").endswith("its body is empty")
 
 
+@pytest.mark.parametrize("fields", [{"sys_flag": 0x80}, {"sys_flag": 0xC0}, {"properties": {"INNER_NUM": "3"}}])
+def test_no_client_sends_a_batch_in_one_record(
+    world: SimulatedBroker, client: SimulatedClient, fields: dict[str, Any]
+) -> None:
+    """Consumers would take its body apart, whatever it is."""
+    ok(client, send())
+    end = world.store.log.end
+    answer = client.ask(send(**fields))
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    assert "a batch in one record" in (answer.remark or "")
+    assert (world.store.log.end, world.machine.writer.failed) == (end, 1)
+
+
+@pytest.mark.parametrize("level", [" 3", "1_0", "three", "9" * 30])
+def test_delay_levels_are_numbers(client: SimulatedClient, level: str) -> None:
+    answer = client.ask(send(properties={"DELAY": level}))
+    assert (answer.code, answer.remark) == (1, f"the delay level is {level!r}, a number is expected")
+
+
 @pytest.mark.parametrize("code", [310, 320, 10, 324, 325, 36, 11, 34, 15, 14, 41, 12, 33, 29, 30])
 @pytest.mark.parametrize("ext", [None, {}, {"a": "x", "queueId": "x", "offset": "-", "e": "1e9"}])
 def test_headers_that_make_no_sense(client: SimulatedClient, code: int, ext: dict[str, str] | None) -> None:
@@ -316,6 +357,12 @@ def test_a_batch_becomes_as_many_messages(world: SimulatedBroker, client: Simula
         (batch(b"one", topic=RETRY), f"batch request does not support retry group {RETRY}"),
         (request(RequestCode.SEND_BATCH_MESSAGE, send_header(batch=True)), "the batch is empty"),
         (request(RequestCode.SEND_BATCH_MESSAGE, send_header(batch=True), b"\x00\x00\x00\x63"), "the batch does not"),
+        (batch(b"one", properties={"DELAY": "3"}), "a batch can't be delayed"),
+        (batch(b"one", properties={"TIMER_DELAY_SEC": "3"}), "a batch can't be delayed"),
+        (batch(b"one", sys_flag=4), "a batch can't be of a transaction"),
+        (batch(b"one", sys_flag=8), "a batch can't be of a transaction"),
+        (batch(b"one", sys_flag=0x80), "a batch in one record"),
+        (batch(b"one", properties={"INNER_NUM": "3"}), "a batch in one record"),
     ],
 )
 def test_batches_that_are_refused(

@@ -50,14 +50,14 @@ def test_others_go_on(settings: dict[str, object]) -> None:
     ok(client, pull(offset=1))
 
 
-def test_who_has_got_everything_is_not_behind() -> None:
+def test_a_group_that_has_pulled_everything_is_not_behind() -> None:
     world, client = prepared(slow_reader_bytes=0)
     ok(client, pull())
     beat_for(world, client, INTERVAL_MS)
     ok(client, pull())
 
 
-def test_who_is_not_connected_is_not_looked_at() -> None:
+def test_groups_without_connections_are_not_examined() -> None:
     world, client = prepared()
     client.close()
     world.tick(INTERVAL_MS)

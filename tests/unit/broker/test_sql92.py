@@ -40,7 +40,7 @@ def test_only_true_delivers() -> None:
         assert compile_expression(expression).matches(properties) is expected, expression
 
 
-def test_two_nots_are_no_literal() -> None:
+def test_two_nots_are_not_a_literal() -> None:
     """Found by random expressions: NOT NOT NULL was taken for NULL, which can't be compared."""
     assert result("NOT NOT NULL = a", {"a": "5"}) == (None, None)
     assert result("NOT NOT NOT TRUE = FALSE", {}) == (True, None)
@@ -52,7 +52,7 @@ def test_two_nots_are_no_literal() -> None:
     [
         ("", "the end of the expression: a property, a number, a text, TRUE, FALSE or NULL is expected"),
         ("a = 5;", "';' at character 6 does not belong in an expression"),
-        ("a = 'x", "the text that begins at character 5 has no closing quote"),
+        ("a = 'x", "the string that begins at character 5 has no closing quote"),
         ("a = 1 /* x", "the comment that begins at character 7 has no end"),
         ("a in (5)", "'5' at character 7: a text in single quotes is expected"),
         ("a not 5", "'5' at character 7 after NOT: an operator such as IN or BETWEEN is expected"),
@@ -62,7 +62,7 @@ def test_two_nots_are_no_literal() -> None:
         ("TRUE = 1", "TRUE can't be compared with 1"),
         ("b > 'x'", "'x' can't be compared by >: only properties and numbers can"),
         ("a between 2 and 1.5", "BETWEEN 2 AND 1.5: the first must not exceed the second"),
-        ("1 in ('1')", "1 before IN is no property"),
+        ("1 in ('1')", "1 before IN is not a property"),
         ("a and 5", "5 is neither true nor false"),
         ("a > 9223372036854775808", "'9223372036854775808' at character 5 exceeds 9223372036854775807"),
         ("a > 0.0", "'0.0' at character 5: a number with a fraction is between 4.9e-324 and 1.7976931348623157e308"),

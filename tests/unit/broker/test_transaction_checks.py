@@ -1,4 +1,4 @@
-"""Checks of transactions: who is asked, when, how often, and what is stored meanwhile."""
+"""Checks of transactions: which producers are asked, when and how often, and what is stored meanwhile."""
 
 import errno
 from dataclasses import replace
@@ -22,8 +22,10 @@ from tests.unit.broker.transacting import (
 from kourou.broker.settings import BrokerSettings
 from kourou.broker.transactions import checking
 from kourou.protocol import headers
+from kourou.protocol.codes import ResponseCode
 from kourou.protocol.record import decode_record
 from kourou.store.commit_log import NewMessage
+from kourou.store.reading import Reader
 from kourou.store.settings import FlushMode
 from kourou.testing.broker import SMALL_STORE
 
@@ -57,11 +59,13 @@ def test_a_producer_is_asked(store: object) -> None:
     record = decode_record(question.body, crc=True)
     assert (record.topic, record.queue_id, record.body, record.flag) == (TOPIC, 2, b"pay", 7)
     assert (record.queue_offset, record.physical_offset) == (1, copy.physical_offset)
-    assert record.properties == first.properties | {"TRANSACTION_CHECK_TIMES": "1"} == copy.properties
+    assert copy.properties == first.properties | {"TRANSACTION_CHECK_TIMES": "1"}
+    assert record.properties == copy.properties | {"WAIT": "false"}
     assert (copy.born_ms, copy.born_host, copy.sys_flag) == (first.born_ms, first.born_host, 0)
     ok(story.producer, end_asked(question, COMMIT))
     (got,) = messages(story.world, TOPIC, 2)
     assert (got.body, got.prepared_offset) == (b"pay", copy.physical_offset)
+    assert got.properties["WAIT"] == first.properties["WAIT"] == "true"
     assert story.next_questions() == []
 
 
@@ -117,6 +121,23 @@ def test_producers_take_turns() -> None:
     assert story.take_questions(stranger) == []
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 10])
+def test_the_next_check_asks_another_producer(count: int) -> None:
+    """One that can't decide must not be asked each time, however many half messages there are."""
+    story = Story(settings=FAST)
+    second = story.join("payer-2")
+    for number in range(count):
+        story.send_half(b"%d" % number)
+    asked: list[set[bytes]] = []
+    story.world.pass_time(600)
+    for _ in range(2):
+        story.world.pass_time(1_000)
+        asked.append({bytes(decode_record(question.body).body) for question in story.take_questions()})
+        story.take_questions(second)
+    assert asked[0].isdisjoint(asked[1])
+    assert len(asked[0] | asked[1]) == count
+
+
 def test_another_producer_of_the_group_is_asked() -> None:
     story = Story(settings=FAST)
     story.send_half(b"pay")
@@ -130,12 +151,12 @@ def test_another_producer_of_the_group_is_asked() -> None:
 def test_a_producer_that_does_not_read_is_not_asked() -> None:
     """Its questions would pile up. They are asked later, and that it was not asked does not count."""
     story = Story(settings=FAST)
-    story.producer.is_writable = False  # type: ignore[attr-defined]
+    story.producer.is_congested = True  # type: ignore[attr-defined]
     story.send_half(b"pay")
     story.world.pass_time(20_000)
     assert story.take_questions() == []
     assert times(story) == [None]
-    story.producer.is_writable = True  # type: ignore[attr-defined]
+    story.producer.is_congested = False  # type: ignore[attr-defined]
     assert len(story.next_questions()) == 1
 
 
@@ -179,7 +200,7 @@ def test_older_than_messages_are_kept() -> None:
 # ── Immunity ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_immune_ones_are_copied_and_nobody_is_asked() -> None:
+def test_immune_half_messages_are_copied_and_no_producer_is_asked() -> None:
     story = Story(settings=replace(FAST, transaction_check_max=2))
     sent = story.send_half(b"pay", flag=7, properties={IMMUNITY: "10"})
     story.world.pass_time(5_000)
@@ -207,7 +228,7 @@ def test_after_its_immunity_it_is_asked_about() -> None:
     assert story.world.now_ms > decode_record(asked[0].body).born_ms + 3_000
 
 
-def test_a_clock_that_is_set_back_makes_nobody_younger() -> None:
+def test_a_clock_that_is_set_back_makes_no_half_message_younger() -> None:
     story = Story(settings=FAST)
     story.send_half(b"plain")
     story.send_half(b"immune", properties={IMMUNITY: "3"})
@@ -265,6 +286,44 @@ def test_an_end_while_the_copy_is_not_durable_yet() -> None:
     story.world.lazy = False
     story.world.pass_time(5_000)
     assert story.take_questions() == []
+    assert story.delivered() == [b"pay"]
+
+
+def test_an_end_waits_for_an_index_that_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the index it is not known whether another copy has ended: the message must not be delivered twice."""
+    story = Story(settings=FAST)
+    sent = story.send_half(b"pay")
+    (question,) = story.next_questions()
+    store = story.world.store
+    with monkeypatch.context() as broken:
+        broken.setattr(store.reader, "query", _fail)
+        answer = story.producer.ask(end_asked(question, COMMIT))
+        assert (answer.code, "asked again later" in (answer.remark or "")) == (ResponseCode.SERVICE_NOT_AVAILABLE, True)
+    with monkeypatch.context() as rebuilding:
+        rebuilding.setattr(store.index_repair, "behind", True)
+        assert story.ask_end(sent, COMMIT).code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert story.delivered() == []
+    (question,) = story.next_questions()
+    ok(story.producer, end_asked(question, COMMIT))
+    story.commit(sent)
+    assert story.delivered() == [b"pay"]
+
+
+def _fail(*_: object) -> None:
+    raise OSError(errno.EMFILE, "too many open files")
+
+
+def test_a_commit_is_found_after_a_crash_while_its_copies_can_not_be_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = Story(settings=FAST, store_settings=SYNC)
+    sent = story.send_half(b"pay")
+    (question,) = story.next_questions()
+    ok(story.producer, end_asked(question, COMMIT))
+    assert story.ops() == []
+    with monkeypatch.context() as broken:
+        broken.setattr(Reader, "query", _fail)
+        story = story.again("kill")
+    assert story.next_questions(5) == []
+    story.commit(sent)
     assert story.delivered() == [b"pay"]
 
 
@@ -333,7 +392,7 @@ def test_a_disk_that_refuses_copies_makes_checks_wait() -> None:
     assert len(story.next_questions(3)) == 1
 
 
-def test_one_that_can_not_be_copied_keeps_nobody_waiting() -> None:
+def test_a_half_message_that_can_not_be_copied_delays_no_other() -> None:
     story = Story(settings=FAST)
     story.roll_back(story.send_half(b"probe", properties={"long": "x"}))
     room = 32_767 - len(story.halves()[0].raw_properties)
@@ -345,7 +404,7 @@ def test_one_that_can_not_be_copied_keeps_nobody_waiting() -> None:
     assert story.delivered() == [b"long"]
 
 
-def test_half_messages_that_make_no_sense_keep_nobody_waiting() -> None:
+def test_invalid_half_messages_delay_no_other() -> None:
     story = Story(settings=replace(FAST, transaction_check_max=2))
     for properties in (b"", b"PGROUP\x01payers\x02REAL_TOPIC\x01x\x02REAL_QID\x01y\x02", b"\xff\x01\xff\x02"):
         story.world.store.append([NewMessage(HALF_TOPIC, 0, b"?", properties, 1, bytes(8))], story.world.now_ms)
@@ -355,7 +414,7 @@ def test_half_messages_that_make_no_sense_keep_nobody_waiting() -> None:
     assert len(messages(story.world, DISCARD_TOPIC)) == 4
 
 
-def test_a_damaged_record_keeps_nobody_waiting() -> None:
+def test_a_damaged_record_delays_no_other() -> None:
     story = Story(settings=FAST, store_settings=SYNC)
     halves = [story.send_half(b"number %d" % number) for number in range(3)]
     story.world.pass_time(200)
@@ -367,7 +426,7 @@ def test_a_damaged_record_keeps_nobody_waiting() -> None:
     assert asked == [b"number 0", b"number 2"]
 
 
-def test_an_entry_that_can_not_be_read_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_entry_that_can_not_be_read_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     story = Story(settings=FAST)
     for number in range(3):
         story.send_half(b"number %d" % number)

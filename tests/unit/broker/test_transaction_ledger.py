@@ -72,7 +72,6 @@ class LedgerModel(RuleBasedStateMachine):
         assert self.ledger.position == self.position()
         assert self.ledger.safe_position <= self.position(self.durable)
         open_ones = [offset for offset in range(count) if self.fate(offset) is Fate.OPEN]
-        assert self.ledger.count_open(count) == len(open_ones)
         found, at = [], 0
         while (offset := self.ledger.next_open(at, count)) is not None:
             found.append(offset)

@@ -19,9 +19,11 @@ from tests.unit.broker.transacting import (
 )
 
 from kourou.broker.settings import BrokerSettings, Role
-from kourou.broker.transactions import op_records
+from kourou.broker.transactions import op_records, service
 from kourou.protocol import headers
 from kourou.protocol.codes import RequestCode, ResponseCode
+from kourou.store.commit_log import NewMessage
+from kourou.store.errors import BadStoreError
 from kourou.store.settings import FlushMode
 from kourou.testing.broker import SMALL_STORE, SimulatedBroker
 
@@ -30,7 +32,7 @@ SYNC = replace(SMALL_STORE, flush_mode=FlushMode.SYNC)
 # ── Half messages ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_half_message_is_stored_where_nobody_looks() -> None:
+def test_a_half_message_is_stored_where_consumers_do_not_read() -> None:
     story = Story()
     sent = story.send_half(b"pay", queue_id=2, flag=7, properties={"KEYS": "k", "TAGS": "t", "own": "o"})
     (stored,) = story.halves()
@@ -80,7 +82,7 @@ def test_a_half_message_is_not_delayed(name: str) -> None:
     assert story.halves() == []
 
 
-def test_a_retry_of_a_committed_message_is_no_half_message() -> None:
+def test_a_retry_of_a_committed_message_is_not_a_half_message() -> None:
     """It still has the property; consumers send it back, or to their retry topic themselves."""
     story = Story()
     story.commit(story.send_half(b"pay"))
@@ -237,6 +239,21 @@ def test_a_commit_without_its_op_record_is_found_after_a_crash(how: str) -> None
     assert story.delivered() == [b"first", b"second"]
 
 
+def test_a_commit_whose_op_record_is_lost_with_others_of_its_batch() -> None:
+    """Many ends take several op records, which are written together. A crash may leave only the first of them."""
+    story = Story(store_settings=SYNC)
+    sent = [story.send_half(b"%d" % number) for number in range(9)]
+    for one in sent:
+        story.commit(one)
+    story.world.store.append([NewMessage(OP_TOPIC, 0, b"0,1,", b"TAGS\x01d\x02", 1, bytes(8))], story.world.now_ms)
+    story = story.again("kill")
+    assert story.ops() == [b"0,1,"]
+    assert story.world.machine.transactions.halves.ledger.position == 9
+    story.world.pass_time(60_000)
+    assert story.take_questions() == []
+    assert len(story.delivered()) == 9
+
+
 def test_the_first_decision_counts() -> None:
     story = Story()
     paid, failed = story.send_half(b"paid"), story.send_half(b"failed")
@@ -383,3 +400,64 @@ def test_only_half_messages_can_be_resumed(message_id: str) -> None:
 def test_a_world_without_transactions_has_nothing_due() -> None:
     world = SimulatedBroker()
     assert world.machine.transactions.due_ms(world.now_ms) is None
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_ended_transactions_end_no_second_time_while_a_start_still_reads(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store has more than is read before the broker serves."""
+    story = Story()
+    committed, rolled_back = story.send_half(b"committed"), story.send_half(b"rolled back")
+    story.commit(committed)
+    story.roll_back(rolled_back)
+    story.send_half(b"open")
+    story.world.pass_time(5_000)
+    monkeypatch.setattr(service, "STEPS_AT_START", 1)
+    monkeypatch.setattr(service, "STEPS_IN_SLICE", 0)
+    story = story.again(how)
+    answers = [story.ask_end(sent, COMMIT) for sent in (committed, rolled_back)]
+    assert [answer.code for answer in answers] == [ResponseCode.SERVICE_NOT_AVAILABLE] * 2
+    monkeypatch.setattr(service, "STEPS_IN_SLICE", 4)
+    story.world.pass_time(100)
+    assert story.ask_end(committed, COMMIT).code == 0
+    story.ask_end(rolled_back, COMMIT)
+    assert story.delivered() == [b"committed"]
+
+
+def test_a_store_that_can_not_be_read_is_read_again(caplog: pytest.LogCaptureFixture) -> None:
+    story = Story()
+    sent = story.send_half(b"pay")
+    story.commit(sent)
+    story.world.pass_time(5_000)
+    world, transactions = story.world, story.world.machine.transactions
+    transactions.give_up()
+    kept, transactions.halves.settle = transactions.halves.settle, failing  # type: ignore[method-assign]
+    transactions.take_over(world.now_ms)
+    world.pass_time(100)
+    assert "retried" in caplog.text
+    assert story.ask_end(sent, COMMIT).code == ResponseCode.SERVICE_NOT_AVAILABLE
+    transactions.halves.settle = kept  # type: ignore[method-assign]
+    world.pass_time(2_000)
+    assert story.ask_end(sent, COMMIT).code == 0
+    assert story.delivered() == [b"pay"]
+
+
+def failing() -> None:
+    raise BadStoreError("commitlog: can't be read")
+
+
+def test_a_rollback_is_answered_when_its_record_is_written() -> None:
+    story = Story()
+    sent = story.send_half(b"pay")
+    story.world.store._cleaner.refusal = "the disk is full"
+    for _ in range(2):  # asked again, too
+        answer = story.ask_end(sent, ROLLBACK)
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "the disk is full" in (answer.remark or "")
+    assert story.ops() == []
+    story.world.store._cleaner.refusal = None
+    story.roll_back(sent)
+    assert story.ops() == [b"0,"]
+    assert story.ask_end(sent, COMMIT).code == ResponseCode.SYSTEM_ERROR
+    assert story.delivered() == []

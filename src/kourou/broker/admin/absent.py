@@ -1,16 +1,16 @@
 """Requests about parts of Apache's broker that this one does not have: RocksDB, cold data, light topics, controllers.
 
-They are answered as Apache's broker answers them where these parts are not in use, so mqadmin prints the same.
+The answers are those of an Apache broker that does not use these parts, so mqadmin prints the same.
 
 Java: AdminBrokerProcessor, LiteManagerProcessor.
 """
 
-from kourou.broker.events import Asked, Refused
+from kourou.broker.events import Asked, Refused, Request
 from kourou.broker.offsets import Offsets
 from kourou.broker.request_bodies import too_much
 from kourou.broker.settings import BrokerSettings
 from kourou.broker.topics import Topics
-from kourou.protocol import bodies, conf_text
+from kourou.protocol import bodies, conf_text, headers
 from kourou.protocol.codes import ResponseCode
 from kourou.protocol.command import Command
 from kourou.protocol.names import shown
@@ -28,7 +28,7 @@ _NORMAL, _RANDOM = 0, 1
 
 
 class AbsentRequests:
-    """Serves requests about what is not here."""
+    """Serves requests about features that Kourou does not have."""
 
     def __init__(self, settings: BrokerSettings, topics: Topics, offsets: Offsets, store: Store) -> None:
         self._settings = settings
@@ -49,7 +49,7 @@ class AbsentRequests:
         return asked.command.answer(body=body.encode())
 
     def limit_cold(self, asked: Asked) -> Command:
-        """UPDATE_COLD_DATA_FLOW_CTR_CONFIG. What is no number is passed over."""
+        """UPDATE_COLD_DATA_FLOW_CTR_CONFIG. Values that are not numbers are ignored."""
         for group, text in self._properties(asked.command.body).items():
             if not text.strip().isdecimal() or len(text) > 19:
                 continue
@@ -68,9 +68,9 @@ class AbsentRequests:
             raise too_much(f"the body has {len(body)} bytes", self._settings.config_size_max, "maxConfigBodySize")
         return conf_text.loads(body.decode("utf-8", "replace"))
 
-    def read_ahead(self, asked: Asked) -> Command:
-        """SET_COMMITLOG_READ_MODE: taken, and without effect; the kernel decides by itself."""
-        text = (asked.command.ext or {}).get("READ_AHEAD_MODE", "")
+    def read_ahead(self, asked: Request[headers.SetCommitLogReadMode]) -> Command:
+        """SET_COMMITLOG_READ_MODE: accepted, but without effect, because the kernel chooses the read-ahead."""
+        text = asked.header.mode or ""
         if not text.isdecimal():
             raise Refused(ResponseCode.SYSTEM_ERROR, "set commitlog readahead mode failed")
         if int(text) not in (_NORMAL, _RANDOM):
@@ -79,9 +79,9 @@ class AbsentRequests:
 
     # ── RocksDB, timers, controllers ──────────────────────────────────────────────────────────────────────────────
 
-    def switch_timers(self, asked: Asked) -> Command:
+    def switch_timers(self, asked: Request[headers.SwitchTimerEngine]) -> Command:
         """SWITCH_TIMER_ENGINE: there are no timers in RocksDB."""
-        engine = (asked.command.ext or {}).get("E_T")
+        engine = asked.header.engine_type
         if engine == "R":
             raise Refused(
                 ResponseCode.INVALID_PARAMETER, "timerRocksDBEnable must be configured true when broker start"
@@ -91,23 +91,19 @@ class AbsentRequests:
         return asked.command.answer(remark="switch timer engine success")
 
     def check_rocksdb(self, asked: Asked) -> Command:
-        """CHECK_ROCKSDB_CQ_WRITE_PROGRESS: Apache's broker says that it runs, and logs what it finds."""
+        """CHECK_ROCKSDB_CQ_WRITE_PROGRESS: Apache's broker answers that the check runs, and logs its result."""
         return asked.command.answer(body=b'{"checkStatus":2}')
 
-    def export_rocksdb(self, asked: Asked) -> Command:
+    def export_rocksdb(self, asked: Request[headers.ExportRocksDBConfigToJson]) -> Command:
         """EXPORT_ROCKSDB_CONFIG_TO_JSON: the tables are JSON files already."""
-        for kind in (asked.command.ext or {}).get("configType", "").split(";"):
-            if kind not in EXPORTED:
+        for kind in asked.header.config_type.split(";"):
+            if kind and kind not in EXPORTED:
                 raise Refused(ResponseCode.SYSTEM_ERROR, f"Unknown config type: {shown(kind)}")
         return asked.command.answer(remark="export done.")
 
     def accept(self, asked: Asked) -> Command:
-        """POP_ROLLBACK, RESET_MASTER_FLUSH_OFFSET: there is nothing to do on a master without pops."""
+        """POP_ROLLBACK, RESET_MASTER_FLUSH_OFFSET: without effect on a master without pops."""
         return asked.command.answer()
-
-    def epochs(self, asked: Asked) -> Command:
-        """GET_BROKER_EPOCH_CACHE."""
-        return asked.command.answer(ResponseCode.SYSTEM_ERROR, "this request only for controllerMode ")
 
     # ── Light topics ──────────────────────────────────────────────────────────────────────────────────────────────
 

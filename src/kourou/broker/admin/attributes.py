@@ -1,4 +1,4 @@
-"""Attributes of topics and groups: which there are, what values they take, and how a request changes them.
+"""Attributes of topics and groups: their names and values, and how a request changes them.
 
 A request says `+key=value` to set an attribute and `-key` to remove it; what is kept has no signs. Some attributes can
 be set only when a topic is made. A change is made as a whole or not at all.
@@ -18,7 +18,7 @@ _LONG_MAX: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """What may be set: `fault` says what is wrong with a value, None if nothing is."""
+    """An attribute that may be set: `fault` returns why a value is invalid, None if it is valid."""
 
     fault: Callable[[str], str | None]
     changeable: bool = True
@@ -93,7 +93,7 @@ def parse(text: str | None) -> dict[str, str]:
 def alter(
     known: Mapping[str, Attribute], current: Mapping[str, str] | None, changes: Mapping[str, str]
 ) -> dict[str, str]:
-    """The attributes after the changes; `current` None stands for what is being made. Raises Refused."""
+    """The attributes after the changes; `current` is None for a new topic or group. Raises Refused."""
     altered = dict(current or {})
     seen: set[str] = set()
     for signed, value in changes.items():

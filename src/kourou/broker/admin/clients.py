@@ -1,11 +1,11 @@
-"""Who is connected.
+"""Requests about connected clients.
 
 Java: AdminBrokerProcessor: getConsumerConnectionList, getProducerConnectionList, getAllProducerInfo.
 """
 
 from kourou.broker.admin import tables
 from kourou.broker.clients import Client, Clients
-from kourou.broker.events import Asked, Large, Refused
+from kourou.broker.events import Asked, Large, Refused, Request
 from kourou.protocol import bodies, fastjson, headers
 from kourou.protocol.codes import ResponseCode
 from kourou.turns import Slices
@@ -17,10 +17,10 @@ class ClientRequests:
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
 
-    def consumers(self, asked: Asked) -> Slices[Large]:
-        """GET_CONSUMER_CONNECTION_LIST: the members of a group, and what they subscribe to."""
+    def consumers(self, asked: Request[headers.GetConsumerConnectionList]) -> Slices[Large]:
+        """GET_CONSUMER_CONNECTION_LIST: the members of a group, and their subscriptions."""
         yield 0
-        name = headers.GetConsumerConnectionList.decode(asked.command.ext).consumer_group
+        name = asked.header.consumer_group
         group = self._clients.group(name)
         if group is None:
             raise Refused(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
@@ -34,10 +34,10 @@ class ClientRequests:
         parts = {"connectionSet": members, "subscriptionTable": subscriptions}
         return tables.answer(asked.command, shell, parts)
 
-    def producers(self, asked: Asked) -> Slices[Large]:
+    def producers(self, asked: Request[headers.GetProducerConnectionList]) -> Slices[Large]:
         """GET_PRODUCER_CONNECTION_LIST: the members of a group."""
         yield 0
-        name = headers.GetProducerConnectionList.decode(asked.command.ext).producer_group
+        name = asked.header.producer_group
         members = self._clients.producers.get(name)
         if members is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")

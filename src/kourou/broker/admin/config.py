@@ -1,7 +1,7 @@
 """The broker's settings by request, and housekeeping.
 
-Only properties that can do no harm change (`kourou.broker.properties.change`). A change holds until the broker stops;
-broker.conf is the operator's and stays as it is.
+Only harmless properties can be changed (`kourou.broker.properties.change`). A change is in force until the broker
+stops; broker.conf is not written.
 
 Java: AdminBrokerProcessor: updateBrokerConfig, getBrokerConfig, cleanExpiredConsumeQueue, cleanUnusedTopic.
 """
@@ -30,7 +30,7 @@ from kourou.store.store import Store
 log = logging.getLogger(__name__)
 
 _BLACK_LIST = frozenset(("configBlackList", "brokerConfigPath"))
-"""What no broker lets change, Apache's neither; configBlackList adds to it."""
+"""Properties that no request changes, as with Apache; configBlackList adds to them."""
 
 _SHOWN_AS = {
     key: f"is{key[0].upper()}{key[1:]}" for key in ("brokerContainer", "inBrokerContainer", "scanAvailableNameSrv")
@@ -51,7 +51,7 @@ _NOT_SHOWN_WHEN_EMPTY = frozenset(
         "storePathEpochFile",
     )
 )
-"""Those that nobody has set are null in Java; others are empty."""
+"""Properties that are not set are null in Java; others are empty."""
 
 
 class ConfigRequests:
@@ -59,7 +59,7 @@ class ConfigRequests:
 
     def __init__(self, configuration: Configuration, topics: Topics, store: Store, now_ms: int) -> None:
         self._configuration = configuration
-        self._settings = configuration.broker  # the one that all parts share
+        self._settings = configuration.broker  # all parts share this object
         self._topics = topics
         self._store = store
         self._version = DataVersion(timestamp=now_ms)
@@ -95,7 +95,7 @@ class ConfigRequests:
         log.info("settings changed %s peer=%s", shown(properties), asked.peer.address)
         if self._settings.permission != had:
             self._topics.version = next_version(self._topics.version, asked.wall_ms)
-            self._topics.changed.update(self._topics.table)  # the next registration tells of all of them
+            self._topics.changed.update(self._topics.table)  # the next registration contains all topics
         return asked.command.answer()
 
     def _properties(self, body: bytes) -> dict[str, str]:
@@ -108,8 +108,18 @@ class ConfigRequests:
 
     # ── Housekeeping ──────────────────────────────────────────────────────────────────────────────────────────────
 
+    def _check_alone(self) -> None:
+        """Raises Refused in a Raft group."""
+        if self._settings.raft:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                "members of a Raft group keep their queues: members that are behind would number later messages "
+                "differently",
+            )
+
     def remove_expired_queues(self, asked: Asked) -> Command:
-        """CLEAN_EXPIRED_CONSUMEQUEUE: queues whose messages are all gone."""
+        """CLEAN_EXPIRED_CONSUMEQUEUE: removes queues whose messages have all expired."""
+        self._check_alone()
         try:
             count = self._store.remove_expired_queues(
                 keep=(names.SCHEDULE_TOPIC, names.HALF_TOPIC, names.HALF_OP_TOPIC)
@@ -120,7 +130,8 @@ class ConfigRequests:
         return asked.command.answer()
 
     def remove_unused_topics(self, asked: Asked) -> Command:
-        """CLEAN_UNUSED_TOPIC: queues of topics that there are no more."""
+        """CLEAN_UNUSED_TOPIC: removes the queues of topics that no longer exist."""
+        self._check_alone()
         try:
             removed = self._store.remove_unused_topics(_Used(self._topics))
         except OSError as error:
@@ -129,13 +140,13 @@ class ConfigRequests:
         return asked.command.answer()
 
     def remove_expired_segments(self, asked: Asked) -> Command:
-        """DELETE_EXPIRED_COMMITLOG: now, and not at the hour for it."""
+        """DELETE_EXPIRED_COMMITLOG: deletes expired files at once, not at the hour of deleteWhen."""
         self._store.remove_expired()
         return asked.command.answer()
 
 
 class _Used:
-    """Names of topics that are in use: those that there are, and the system's own."""
+    """Names of topics that are in use: all existing ones, and the system's own."""
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics

@@ -1,4 +1,4 @@
-"""The entries of a consume queue, for who looks for a missing message.
+"""The entries of a consume queue, to look for a missing message.
 
 Java: AdminBrokerProcessor.queryConsumeQueue.
 """
@@ -11,7 +11,7 @@ from kourou.broker import subscriptions
 from kourou.broker.admin import tables
 from kourou.broker.clients import Clients
 from kourou.broker.consumer_filters import ConsumerFilter, ConsumerFilters
-from kourou.broker.events import Asked, Large, Refused
+from kourou.broker.events import Large, Refused, Request
 from kourou.protocol import bodies, headers
 from kourou.protocol.bodies import ConsumeQueueData, SubscriptionData
 from kourou.protocol.codes import ResponseCode
@@ -35,10 +35,10 @@ class EntryRequests:
         self._clients = clients
         self._filters = filters
 
-    def show(self, asked: Asked) -> Slices[Command | Large]:
-        """QUERY_CONSUME_QUEUE: some entries, and what a group subscribes to."""
+    def show(self, asked: Request[headers.QueryConsumeQueue]) -> Slices[Command | Large]:
+        """QUERY_CONSUME_QUEUE: some entries, and the subscription of a group."""
         yield 0
-        header = headers.QueryConsumeQueue.decode(asked.command.ext)
+        header = asked.header
         topic, queue_id, index = header.topic or "", header.queue_id, header.index
         queue = self._queues.get(topic, queue_id)
         if queue is None:
@@ -62,7 +62,7 @@ class EntryRequests:
             if number % tables.ENTRIES_IN_SLICE == 0:
                 yield len(entries.text)
                 if self._queues.get(topic, queue_id) is not queue or number < queue.start:
-                    raise Refused(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} was removed meanwhile")
+                    raise Refused(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} was removed during the request")
         shell = bodies.QueryConsumeQueueResponseBody(
             subscription_data=wanted,
             filter_data=filter_text,

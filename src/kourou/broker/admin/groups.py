@@ -11,7 +11,7 @@ import msgspec
 from kourou.broker import names
 from kourou.broker.admin import attributes, tables
 from kourou.broker.admin.pages import Pages
-from kourou.broker.events import Asked, Large, Refused
+from kourou.broker.events import Asked, Large, Refused, Request
 from kourou.broker.groups import READ_FORBIDDEN, Groups
 from kourou.broker.offsets import Offsets
 from kourou.broker.request_bodies import RequestBodies, too_much
@@ -49,13 +49,13 @@ class GroupRequests:
 
     def update(self, asked: Asked) -> Command:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
-        self._put([self._checked(self._bodies.read(SubscriptionGroupConfig, asked.command.body))], asked)
+        self._put([self._checked(self._bodies.read(SubscriptionGroupConfig, asked))], asked)
         return asked.command.answer()
 
     def update_all(self, asked: Asked) -> Slices[Command]:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: all of them, or none."""
         yield 0
-        wanted = self._bodies.read(bodies.SubscriptionGroupList, asked.command.body).group_config_list
+        wanted = (yield from self._bodies.read_in_slices(bodies.SubscriptionGroupList, asked)).group_config_list
         limit = self._settings.groups_per_request
         if len(wanted) > limit:
             raise too_much(f"the request has {len(wanted)} groups", limit, "maxGroupsPerRequest")
@@ -68,7 +68,7 @@ class GroupRequests:
         return asked.command.answer()
 
     def _checked(self, wanted: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
-        """The group as it will be. Raises Refused."""
+        """The group as it will be stored. Raises Refused."""
         name = wanted.group_name or ""
         fault = names.group_fault(name)
         if fault is not None:
@@ -78,7 +78,7 @@ class GroupRequests:
         return msgspec.structs.replace(wanted, attributes=altered)
 
     def _put(self, groups: list[SubscriptionGroupConfig], asked: Asked) -> None:
-        """All at once: nobody sees a part of them. Raises Refused."""
+        """All at once: a part of them is never visible. Raises Refused."""
         if not groups:
             return
         self._groups.check_room(groups)
@@ -88,10 +88,10 @@ class GroupRequests:
         if len(groups) > LOGGED_MAX:
             log.info("groups set count=%d peer=%s", len(groups), asked.peer.address)
 
-    def delete(self, asked: Asked) -> Slices[Command]:
-        """DELETE_SUBSCRIPTIONGROUP. One that is not there is none to worry about."""
+    def delete(self, asked: Request[headers.DeleteSubscriptionGroup]) -> Slices[Command]:
+        """DELETE_SUBSCRIPTIONGROUP. It succeeds if the group does not exist."""
         yield 0
-        header = headers.DeleteSubscriptionGroup.decode(asked.command.ext)
+        header = asked.header
         if self._groups.remove(header.group_name, asked.now_ms):
             log.info(
                 "group deleted name=%s with_offsets=%s peer=%s",
@@ -104,9 +104,9 @@ class GroupRequests:
         self._stats.forget_group(header.group_name)
         return asked.command.answer()
 
-    def forbid(self, asked: Asked) -> Command:
+    def forbid(self, asked: Request[headers.UpdateGroupForbidden]) -> Command:
         """UPDATE_AND_GET_GROUP_FORBIDDEN: may a group read a topic? With `readable`, from now on."""
-        header = headers.UpdateGroupForbidden.decode(asked.command.ext)
+        header = asked.header
         group, topic, groups = header.group, header.topic, self._groups
         if header.readable is not None and header.readable != groups.may_read(group, topic):
             fault = names.group_fault(group) or names.topic_fault(topic)
@@ -120,18 +120,18 @@ class GroupRequests:
 
     # ── Showing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def show(self, asked: Asked) -> Command:
-        """GET_SUBSCRIPTIONGROUP_CONFIG: one that is not there is made, if groups make themselves."""
-        name = headers.GetSubscriptionGroupConfig.decode(asked.command.ext).group
+    def show(self, asked: Request[headers.GetSubscriptionGroupConfig]) -> Command:
+        """GET_SUBSCRIPTIONGROUP_CONFIG: creates a missing group if groups are created automatically."""
+        name = asked.header.group
         group = self._groups.find(name, asked.now_ms)
         if group is None:
             raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "No group in this broker")
         return asked.command.answer(body=group.encode())
 
-    def show_all(self, asked: Asked) -> Slices[Large]:
+    def show_all(self, asked: Request[headers.GetAllSubscriptionGroup]) -> Slices[Large]:
         """GET_ALL_SUBSCRIPTIONGROUP_CONFIG: all of them, or a page."""
         yield 0
-        header = headers.GetAllSubscriptionGroup.decode(asked.command.ext)
+        header = asked.header
         groups = self._groups
         page = yield from self._pages.page(
             groups.table, groups.version, header.data_version, header.group_seq, header.max_group_num

@@ -1,7 +1,7 @@
 """Offsets by request: groups set back or forward, offsets copied and shown.
 
 There are two ways to set a group to another place. The broker's own: it notes the offset, and the next pull of each
-queue, or the one that waits there, is told to go on from it; that also works while the group is not connected. The
+queue, or the one that waits there, continues from it; this also works while the group is not connected. The
 older one (useServerSideResetOffset=false): connected consumers are pushed the new offsets, and commit them themselves.
 
 Java: AdminBrokerProcessor.resetOffset, Broker2Client.resetOffset, ConsumerOffsetManager.
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from kourou.broker import names
 from kourou.broker.admin import tables
 from kourou.broker.clients import Clients
-from kourou.broker.events import Asked, Large, Outbox, Refused, Tell
+from kourou.broker.events import Asked, Large, Outbox, Refused, Request, Tell
 from kourou.broker.groups import Groups
 from kourou.broker.long_polls import LongPolls
 from kourou.broker.offsets import Offsets
@@ -24,6 +24,7 @@ from kourou.protocol import bodies, headers
 from kourou.protocol.bodies import TopicConfig
 from kourou.protocol.codes import CommandFlag, RequestCode, ResponseCode
 from kourou.protocol.command import Command
+from kourou.protocol.headers.table import split_names
 from kourou.protocol.message import MessageQueue
 from kourou.store.consume_queue import Boundary
 from kourou.store.metadata import ConsumerOffsets
@@ -36,7 +37,7 @@ _ONE_WAY = int(CommandFlag.ONE_WAY)
 _NEVER = 2**63 - 1
 
 QUEUES_IN_SLICE = 128
-"""Queues that are looked at before others have their turn: less than a millisecond."""
+"""Queues that are examined before other requests have their turn: less than a millisecond."""
 
 
 class OffsetRequests:
@@ -67,10 +68,10 @@ class OffsetRequests:
 
     # ── Setting ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def reset(self, asked: Asked) -> Slices[Large]:
-        """INVOKE_BROKER_TO_RESET_OFFSET: a group goes on from a time, or in one queue from an offset."""
+    def reset(self, asked: Request[headers.InvokeBrokerToResetOffset]) -> Slices[Large]:
+        """INVOKE_BROKER_TO_RESET_OFFSET: a group continues from a time, or in one queue from an offset."""
         yield 0
-        header = headers.InvokeBrokerToResetOffset.decode(asked.command.ext)
+        header = asked.header
         if self._settings.server_side_reset:
             table = yield from self._reset_here(header)
             waiting = self._polls.by_queue
@@ -148,7 +149,7 @@ class OffsetRequests:
         return header.offset
 
     def _offset_at(self, topic: str, queue_id: int, time_ms: int) -> int:
-        """Of the first message stored then or later; a time before all times stands for the end of the queue."""
+        """The offset of the first message stored then or later; a negative time means the end of the queue."""
         if time_ms < 0:
             return self._reader.offsets(topic, queue_id)[1]
         return max(self._reader.offset_by_time(topic, queue_id, time_ms, Boundary.LOWER), 0)
@@ -201,10 +202,10 @@ class OffsetRequests:
     def _queue(self, topic: str, queue_id: int) -> MessageQueue:
         return MessageQueue(topic, self._settings.name, queue_id)
 
-    def clone(self, asked: Asked) -> Slices[Command]:
-        """CLONE_GROUP_OFFSET: a group goes on where another one is, in one topic or in all."""
+    def clone(self, asked: Request[headers.CloneGroupOffset]) -> Slices[Command]:
+        """CLONE_GROUP_OFFSET: a group continues at the offsets of another one, in one topic or in all."""
         yield 0
-        header = headers.CloneGroupOffset.decode(asked.command.ext)
+        header = asked.header
         source, destination = header.src_group, header.dest_group
         if self._groups.find(destination, asked.now_ms) is None:  # as the first consumer of a new group finds it
             fault = names.group_fault(destination)
@@ -226,12 +227,12 @@ class OffsetRequests:
 
     # ── Showing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def correction(self, asked: Asked) -> Slices[Large]:
+    def correction(self, asked: Request[headers.QueryCorrectionOffset]) -> Slices[Large]:
         """QUERY_CORRECTION_OFFSET: the smallest offset of a topic's groups, for each queue."""
         yield 0
-        header = headers.QueryCorrectionOffset.decode(asked.command.ext)
+        header = asked.header
         topic = header.topic
-        left_out = set((header.filter_groups or "").split(","))
+        left_out = set(split_names(header.filter_groups or "", ","))
         smallest: dict[int, int] = {}
         number = 0
         for group in self._offsets.groups_of(topic) - left_out:

@@ -1,4 +1,4 @@
-"""How far topics and groups are.
+"""The progress of topics and groups.
 
 Java: AdminBrokerProcessor: getTopicStatsInfo, getConsumeStats, fetchAllConsumeStatsInBroker, queryConsumeTimeSpan.
 """
@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from kourou.broker.admin import tables
 from kourou.broker.clients import Clients
-from kourou.broker.events import Asked, Large, Refused
+from kourou.broker.events import Large, Refused, Request
 from kourou.broker.groups import Groups
 from kourou.broker.offsets import Offsets
 from kourou.broker.settings import BrokerSettings
@@ -17,6 +17,7 @@ from kourou.protocol import bodies, fastjson, headers
 from kourou.protocol.bodies import ConsumeStats, OffsetWrapper, TopicConfig
 from kourou.protocol.codes import ResponseCode
 from kourou.protocol.command import Command
+from kourou.protocol.headers.table import split_names
 from kourou.protocol.message import MessageQueue
 from kourou.store.reading import Reader
 from kourou.turns import Slices
@@ -32,7 +33,7 @@ class _Behind(NamedTuple):
 
 
 class ProgressRequests:
-    """Serves requests about how far somebody is."""
+    """Serves requests about the progress of groups."""
 
     def __init__(
         self,
@@ -54,10 +55,10 @@ class ProgressRequests:
 
     # ── Topics ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def topic(self, asked: Asked) -> Slices[Large]:
+    def topic(self, asked: Request[headers.GetTopicStatsInfo]) -> Slices[Large]:
         """GET_TOPIC_STATS_INFO: the ends of a topic's queues."""
         yield 0
-        topic = self._topic(headers.GetTopicStatsInfo.decode(asked.command.ext).topic)
+        topic = self._topic(asked.header.topic)
         name = topic.topic_name or ""
         entries = tables.Entries()
         for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
@@ -84,13 +85,13 @@ class ProgressRequests:
 
     # ── Groups ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def group(self, asked: Asked) -> Slices[Large]:
+    def group(self, asked: Request[headers.GetConsumeStats]) -> Slices[Large]:
         """GET_CONSUME_STATS: how far a group is in one topic, in several or in all."""
         yield 0
-        header = headers.GetConsumeStats.decode(asked.command.ext)
+        header = asked.header
         group = header.consumer_group
         if header.topic_list and header.topic_list.strip():
-            names = {name for name in header.topic_list.split(";") if name.strip()}
+            names = {name for name in split_names(header.topic_list, ";") if name.strip()}
         else:
             one = header.topic if header.topic and header.topic.strip() else None
             names = self._subscribed(group, self._offsets.topics_of(group) if one is None else {one})
@@ -105,7 +106,7 @@ class ProgressRequests:
         return entries.answer(asked.command, ConsumeStats(consume_tps=rate), "offsetTable")
 
     def _subscribed(self, group: str, topics: set[str]) -> set[str]:
-        """Those that the members of a group subscribe to; all, if nobody is there to say so."""
+        """The topics that the members of a group subscribe to; all, if no member is connected."""
         members = self._clients.group(group)
         if members is None or not members.subscriptions:
             return topics
@@ -117,7 +118,9 @@ class ProgressRequests:
         behind = in_flight = 0
         for queue_id in range(queues):
             _, end = self._reader.offsets(name, queue_id)
-            consumed = max(self._offsets.get(group, name, queue_id), 0)
+            consumed = self._offsets.get(group, name, queue_id)
+            if name not in self._topics.static:  # of a static topic, it may be in another piece of the queue
+                consumed = max(consumed, 0)
             pulled = max(consumed, self._offsets.pulled.get(f"{name}@{group}", {}).get(queue_id, 0))
             stored_ms = max(self._reader.stored_ms_of(name, queue_id, consumed - 1), 0) if consumed else 0
             wrapper = OffsetWrapper(
@@ -130,10 +133,10 @@ class ProgressRequests:
                 yield len(entries.text)
         return _Behind(behind, in_flight)
 
-    def all_groups(self, asked: Asked) -> Slices[Large]:
+    def all_groups(self, asked: Request[headers.GetBrokerConsumeStats]) -> Slices[Large]:
         """GET_BROKER_CONSUME_STATS: how far all groups are; with `isOrder`, in ordered topics."""
         yield 0
-        only_ordered = headers.GetBrokerConsumeStats.decode(asked.command.ext).is_order
+        only_ordered = asked.header.is_order
         everyone = tables.Entries()
         behind = in_flight = 0
         for number, group in enumerate(list(self._groups.table)):
@@ -158,10 +161,10 @@ class ProgressRequests:
         )
         return everyone.answer(asked.command, shell_of_all, "consumeStatsList")
 
-    def time_span(self, asked: Asked) -> Slices[Large]:
+    def time_span(self, asked: Request[headers.QueryConsumeTimeSpan]) -> Slices[Large]:
         """QUERY_CONSUME_TIME_SPAN: when the messages that a group has and has not consumed were stored."""
         yield 0
-        header = headers.QueryConsumeTimeSpan.decode(asked.command.ext)
+        header = asked.header
         topic = self._topic(header.topic)
         entries = tables.Entries()
         for queue_id in range(topic.write_queue_nums):
@@ -186,12 +189,12 @@ class ProgressRequests:
             delay_time=waits_ms,
         )
 
-    # ── Who and what ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Subscriptions ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def groups_of_topic(self, asked: Asked) -> Slices[Large]:
-        """QUERY_TOPIC_CONSUME_BY_WHO: groups that consume a topic, or did."""
+    def groups_of_topic(self, asked: Request[headers.QueryTopicConsumeByWho]) -> Slices[Large]:
+        """QUERY_TOPIC_CONSUME_BY_WHO: groups that consume a topic, or have consumed it."""
         yield 0
-        name = headers.QueryTopicConsumeByWho.decode(asked.command.ext).topic
+        name = asked.header.topic
         groups = self._offsets.groups_of(name)
         for number, group in enumerate(list(self._clients.consumers)):
             if self._clients.subscription(group, name) is not None:
@@ -202,17 +205,17 @@ class ProgressRequests:
         entries = yield from tables.whole_list(ordered)
         return entries.answer(asked.command, bodies.GroupList(), "groupList")
 
-    def topics_of_group(self, asked: Asked) -> Slices[Large]:
+    def topics_of_group(self, asked: Request[headers.QueryTopicsByConsumer]) -> Slices[Large]:
         """QUERY_TOPICS_BY_CONSUMER: topics of which a group has consumed something."""
         yield 0
-        group = headers.QueryTopicsByConsumer.decode(asked.command.ext).group
+        group = asked.header.group
         ordered = yield from tables.in_order(self._offsets.topics_of(group))
         entries = yield from tables.whole_list(ordered)
         return entries.answer(asked.command, bodies.TopicList(broker_addr=self._settings.address), "topicList")
 
-    def subscription(self, asked: Asked) -> Command:
-        """QUERY_SUBSCRIPTION_BY_CONSUMER: what a group wants of a topic."""
-        header = headers.QuerySubscriptionByConsumer.decode(asked.command.ext)
+    def subscription(self, asked: Request[headers.QuerySubscriptionByConsumer]) -> Command:
+        """QUERY_SUBSCRIPTION_BY_CONSUMER: the subscription of a group to a topic."""
+        header = asked.header
         found = self._clients.subscription(header.group, header.topic or "")
         body = bodies.QuerySubscriptionResponseBody(group=header.group, topic=header.topic, subscription_data=found)
         return asked.command.answer(body=body.encode())

@@ -1,8 +1,8 @@
-"""How the broker is: its status as `mqadmin brokerStatus` and dashboards show it, and its counters one by one.
+"""The broker's status as `mqadmin brokerStatus` and dashboards display it, and its counters.
 
-The keys are Apache's, and so is what stands behind them where there is such a thing here. There are no thread pools:
-their queues are the sends that wait for the disk and the pulls that wait for messages. What takes no measurable time
-(holding a lock to append, handing out records) is 0, and there is no statistic of how long puts took.
+The keys are Apache's, and so are the values where they apply. There are no thread pools: their queues are the sends
+that wait for the disk and the pulls that wait for messages. Values that take no measurable time here (a lock to append,
+copying of records) are 0, and there are no statistics of the duration of appends.
 
 Java: AdminBrokerProcessor.prepareRuntimeInfo, StoreStatsService, DefaultMessageStore.getRuntimeInfo.
 """
@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping
 from math import ceil
 from typing import Final
 
-from kourou.broker.events import Asked, Refused
+from kourou.broker.events import Asked, Refused, Request
 from kourou.broker.long_polls import LongPolls
 from kourou.broker.message_writer import MessageWriter
 from kourou.broker.names import SCHEDULE_TOPIC
+from kourou.broker.replication import Replication
 from kourou.broker.settings import BrokerSettings, Role
 from kourou.broker.stats import Stats
 from kourou.protocol import bodies, headers
@@ -23,7 +24,7 @@ from kourou.protocol.command import Command
 from kourou.store.store import Store
 
 _UNITS: Final = "KMGTPE"
-_SIZES: Final = {"litePull": "100000", "query": "20000", "ack": "100000"}  # of thread pools that are not there
+_SIZES: Final = {"litePull": "100000", "query": "20000", "ack": "100000"}  # of thread pools, which Kourou does not have
 
 
 class RuntimeRequests:
@@ -37,16 +38,22 @@ class RuntimeRequests:
         writer: MessageWriter,
         polls: LongPolls,
         delay_offsets: Callable[[], Mapping[int, int]],
+        replication: Replication,
+        timer_figures: Callable[[int], dict[str, str]],
         started_ms: int,
         faults: Callable[[], int],
     ) -> None:
-        """`delay_offsets` gives how far each delay level is, `faults` how many internal errors there were."""
+        """`delay_offsets` returns the progress of each delay level, `timer_figures` those of timers at a time, and
+        `faults` the number of internal errors.
+        """
         self._settings = settings
         self._store = store
         self._stats = stats
         self._writer = writer
         self._polls = polls
         self._delay_offsets = delay_offsets
+        self._replication = replication
+        self._timer_figures = timer_figures
         self._started_ms = started_ms
         self._faults = faults
 
@@ -54,7 +61,7 @@ class RuntimeRequests:
 
     def show(self, asked: Asked) -> Command:
         """GET_BROKER_RUNTIME_INFO."""
-        table = self._traffic() | self._files() | self._waiting()
+        table = self._traffic(asked.now_ms) | self._files() | self._waiting() | self._timer_figures(asked.now_ms)
         table |= {
             "kourouFlushLateMillis": str(self._store.flush_late_ms(asked.now_ms)),
             "kourouInternalErrors": str(self._faults()),
@@ -64,10 +71,13 @@ class RuntimeRequests:
             "brokerVersionDesc": CURRENT_VERSION.name,
             "startAcceptSendRequestTimeStamp": str(self._settings.accept_sends_from_ms),
         }
+        if self._settings.open_ports:
+            table["kourouOpenPorts"] = self._settings.open_ports
         return asked.command.answer(body=bodies.KVTable(table=dict(sorted(table.items()))).encode())
 
-    def _traffic(self) -> dict[str, str]:
+    def _traffic(self, now_ms: int) -> dict[str, str]:
         stats = self._stats
+        stats.catch_up(now_ms)
         puts, size = stats.puts.count, stats.puts.size
         found, missed = stats.rates(lambda second: second.found), stats.rates(lambda second: second.missed)
         return {
@@ -104,7 +114,7 @@ class RuntimeRequests:
             total, free = store.space()
             capacity["commitLogDirCapacity"] = f"Total : {_readable(total)}, Free : {_readable(free)}."
         except OSError:
-            pass  # a disk that can't be asked is no reason to say nothing of the rest
+            pass  # report the rest even if the disk can't be queried
         oldest = store.reader.message_at(log.start) if log.end > log.start else None
         return capacity | {
             "commitLogDiskRatio": _percent(log_ratio),
@@ -129,11 +139,6 @@ class RuntimeRequests:
             "pullThreadPoolQueueCapacity": str(settings.held_pulls_max),
             "EndTransactionQueueSize": "0",
             "EndTransactionThreadPoolQueueCapacity": "100000",
-            "timerReadBehind": "0",
-            "timerOffsetBehind": "0",
-            "timerCongestNum": "0",
-            "timerEnqueueTps": "0.0",
-            "timerDequeueTps": "0.0",
         }
         for pool, capacity in _SIZES.items():
             table[f"{pool}ThreadPoolQueueSize"] = "0"
@@ -147,20 +152,32 @@ class RuntimeRequests:
 
     # ── Counters, replication ─────────────────────────────────────────────────────────────────────────────────────
 
-    def show_counter(self, asked: Asked) -> Command:
+    def show_counter(self, asked: Request[headers.ViewBrokerStatsData]) -> Command:
         """VIEW_BROKER_STATS_DATA: a minute, an hour and a day of one counter."""
-        header = headers.ViewBrokerStatsData.decode(asked.command.ext)
+        header = asked.header
         data = self._stats.view(header.stats_name, header.stats_key, self._settings.cluster)
         if data is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"The stats <{header.stats_name}> <{header.stats_key}> not exist")
         return asked.command.answer(body=data.encode())
 
     def show_replication(self, asked: Asked) -> Command:
-        """GET_BROKER_HA_STATUS: no slave follows this broker."""
-        body = bodies.HARuntimeInfo(
-            master=self._settings.role is not Role.SLAVE, master_commit_log_max_offset=self._store.log.end
+        """GET_BROKER_HA_STATUS: the slaves of this broker and their progress, or its master."""
+        return asked.command.answer(body=self._replication.status(self._store.clock.at).encode())
+
+    def show_master(self, asked: Request[headers.ExchangeHAInfo]) -> Command:
+        """EXCHANGE_BROKER_HA_INFO: where slaves connect to, for one of Apache's that is about to go online.
+
+        What another broker says of itself is not believed: the name servers know the master.
+        """
+        settings = self._settings
+        if settings.role is Role.SLAVE or asked.header.master_ha_address is not None:
+            return asked.command.answer()
+        found = headers.ExchangeHAInfoAnswer(
+            master_ha_address=settings.ha_address,
+            master_flush_offset=self._store.durability.durable_to,
+            master_address=settings.address,
         )
-        return asked.command.answer(body=body.encode())
+        return asked.command.answer(ext=found.encode())
 
 
 def _flag(value: bool) -> str:
@@ -173,7 +190,7 @@ def _percent(ratio: float) -> str:
 
 
 def _rates(rates: list[float | None]) -> str:
-    """Three figures; nothing stands for what is not known yet."""
+    """Three figures; an unknown one is empty."""
     return " ".join("" if rate is None else str(rate) for rate in rates)
 
 

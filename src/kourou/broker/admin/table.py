@@ -1,8 +1,9 @@
-"""Request code to the function that serves it, for all that operators ask."""
+"""Request code to the function that serves it, for all administrative requests."""
 
 from collections.abc import Callable
 from typing import Any
 
+from kourou.broker.access import Access
 from kourou.broker.admin.absent import AbsentRequests
 from kourou.broker.admin.clients import ClientRequests
 from kourou.broker.admin.config import ConfigRequests
@@ -15,14 +16,16 @@ from kourou.broker.admin.topics import TopicRequests
 from kourou.broker.clients import Clients
 from kourou.broker.consumer_filters import ConsumerFilters
 from kourou.broker.delays import Delays
-from kourou.broker.events import Asked, Outbox
+from kourou.broker.events import Outbox
 from kourou.broker.groups import Groups
 from kourou.broker.long_polls import LongPolls
 from kourou.broker.message_writer import MessageWriter
 from kourou.broker.offsets import Offsets
 from kourou.broker.properties import Configuration
 from kourou.broker.relays import Relays
+from kourou.broker.replication import Replication
 from kourou.broker.request_bodies import RequestBodies
+from kourou.broker.static_topics import StaticTopics
 from kourou.broker.stats import Stats
 from kourou.broker.topics import Topics
 from kourou.protocol.codes import RequestCode
@@ -33,22 +36,26 @@ def admin_requests(
     configuration: Configuration,
     store: Store,
     topics: Topics,
+    static: StaticTopics,
     groups: Groups,
     clients: Clients,
     offsets: Offsets,
     filters: ConsumerFilters,
     delays: Delays,
+    timer_figures: Callable[[int], dict[str, str]],
     stats: Stats,
     writer: MessageWriter,
     polls: LongPolls,
     outbox: Outbox,
     bodies: RequestBodies,
+    replication: Replication,
     now_ms: int,
     faults: Callable[[], int],
-) -> dict[int, Callable[[Asked], Any]]:
-    """Give each family what it works on."""
+    access: Access,
+) -> dict[int, Callable[[Any], Any]]:
+    """Pass each family the parts that it needs."""
     settings, reader = configuration.broker, store.reader
-    of_topics = TopicRequests(settings, topics, offsets, stats, store, bodies)
+    of_topics = TopicRequests(settings, topics, static, offsets, stats, store, bodies)
     of_groups = GroupRequests(settings, groups, offsets, stats, bodies)
     of_offsets = OffsetRequests(
         settings, reader, topics, groups, clients, offsets, polls, outbox, lambda: delays.wrapper().encode()
@@ -56,12 +63,15 @@ def admin_requests(
     progress = ProgressRequests(settings, reader, topics, groups, clients, offsets, stats)
     of_clients = ClientRequests(clients)
     entries = EntryRequests(store.queues, clients, filters)
-    runtime = RuntimeRequests(settings, store, stats, writer, polls, delays.offsets, now_ms, faults)
+    runtime = RuntimeRequests(
+        settings, store, stats, writer, polls, delays.offsets, replication, timer_figures, now_ms, faults
+    )
     config = ConfigRequests(configuration, topics, store, now_ms)
     absent = AbsentRequests(settings, topics, offsets, store)
-    relays = Relays(settings, reader, topics, groups, clients, outbox)
+    relays = Relays(settings, reader, topics, groups, clients, outbox, access)
     return {
         RequestCode.UPDATE_AND_CREATE_TOPIC: of_topics.update,
+        RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: of_topics.update_static,
         RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: of_topics.update_all,
         RequestCode.DELETE_TOPIC_IN_BROKER: of_topics.delete,
         RequestCode.GET_TOPIC_CONFIG: of_topics.show,
@@ -95,6 +105,7 @@ def admin_requests(
         RequestCode.GET_BROKER_RUNTIME_INFO: runtime.show,
         RequestCode.VIEW_BROKER_STATS_DATA: runtime.show_counter,
         RequestCode.GET_BROKER_HA_STATUS: runtime.show_replication,
+        RequestCode.EXCHANGE_BROKER_HA_INFO: runtime.show_master,
         RequestCode.GET_BROKER_CONFIG: config.show,
         RequestCode.UPDATE_BROKER_CONFIG: config.update,
         RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: config.remove_expired_queues,
@@ -109,7 +120,6 @@ def admin_requests(
         RequestCode.SWITCH_TIMER_ENGINE: absent.switch_timers,
         RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: absent.check_rocksdb,
         RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON: absent.export_rocksdb,
-        RequestCode.GET_BROKER_EPOCH_CACHE: absent.epochs,
         RequestCode.GET_BROKER_LITE_INFO: absent.light,
         RequestCode.GET_PARENT_TOPIC_INFO: absent.light_topic,
         RequestCode.GET_LITE_TOPIC_INFO: absent.light_topic,

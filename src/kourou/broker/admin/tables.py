@@ -22,7 +22,7 @@ from kourou.store.metadata import NUMBERS_IN_SLICE, OffsetTable, numbers
 from kourou.turns import Slices
 
 ANSWER_MAX: Final = FRAME_SIZE_MAX - 64 * 1024
-"""Bytes of the largest body: nobody reads a larger frame."""
+"""The largest body in bytes: no client reads a larger frame."""
 
 ENTRIES_IN_SLICE: Final = 128
 """Entries that are written before others have their turn: less than a millisecond."""
@@ -77,7 +77,7 @@ def parts(shell: Body, members: Mapping[str, Entries]) -> list[bytes | bytearray
     found: list[bytes | bytearray] = []
     begin = 0
     for name, entries in members.items():
-        end = text.index(f'"{name}":'.encode(), begin) + len(name) + 4  # behind the bracket
+        end = text.index(f'"{name}":'.encode(), begin) + len(name) + 4  # after the bracket
         found += (text[begin:end], entries.text)
         begin = end
     found.append(text[begin:])

@@ -11,10 +11,11 @@ import msgspec
 from kourou.broker import names
 from kourou.broker.admin import attributes, tables
 from kourou.broker.admin.pages import Pages
-from kourou.broker.events import Asked, Large, Refused
+from kourou.broker.events import Asked, Large, Refused, Request
 from kourou.broker.offsets import Offsets
 from kourou.broker.request_bodies import RequestBodies, too_much
 from kourou.broker.settings import BrokerSettings
+from kourou.broker.static_topics import StaticTopics, in_plain_json
 from kourou.broker.stats import Stats
 from kourou.broker.topics import Topics, queues_of
 from kourou.protocol import bodies, headers
@@ -42,6 +43,7 @@ class TopicRequests:
         self,
         settings: BrokerSettings,
         topics: Topics,
+        static: StaticTopics,
         offsets: Offsets,
         stats: Stats,
         store: Store,
@@ -49,6 +51,7 @@ class TopicRequests:
     ) -> None:
         self._settings = settings
         self._topics = topics
+        self._static = static
         self._offsets = offsets
         self._stats = stats
         self._store = store
@@ -57,9 +60,9 @@ class TopicRequests:
 
     # ── Changing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def update(self, asked: Asked) -> Command:
+    def update(self, asked: Request[headers.CreateTopic]) -> Command:
         """UPDATE_AND_CREATE_TOPIC."""
-        header = headers.CreateTopic.decode(asked.command.ext)
+        header = asked.header
         topic = TopicConfig(
             topic_name=header.topic,
             read_queue_nums=header.read_queue_nums,
@@ -73,10 +76,30 @@ class TopicRequests:
         self._put([self._checked(topic)], asked)
         return asked.command.answer()
 
+    def update_static(self, asked: Request[headers.CreateTopic]) -> Command:
+        """UPDATE_AND_CREATE_STATIC_TOPIC: a topic, and which of its queues are on which broker."""
+        header = asked.header
+        wanted = TopicConfig(
+            topic_name=header.topic,
+            read_queue_nums=header.read_queue_nums,
+            write_queue_nums=header.write_queue_nums,
+            perm=header.perm,
+            topic_filter_type=header.topic_filter_type,
+            topic_sys_flag=header.topic_sys_flag or 0,
+        )
+        topic = self._checked(wanted)
+        command = msgspec.structs.replace(asked.command, body=in_plain_json(asked.command.body))
+        mapping = self._bodies.read(bodies.TopicQueueMappingDetail, msgspec.structs.replace(asked, command=command))
+        mapping = self._static.checked(header.topic, mapping, force=bool(header.force))
+        self._topics.check_room([topic])
+        self._static.put(header.topic, mapping, asked.now_ms)
+        self._topics.put(topic, asked.now_ms)
+        return asked.command.answer()
+
     def update_all(self, asked: Asked) -> Slices[Command]:
         """UPDATE_AND_CREATE_TOPIC_LIST: all of them, or none."""
         yield 0
-        wanted = self._bodies.read(bodies.CreateTopicListRequestBody, asked.command.body).topic_config_list
+        wanted = (yield from self._bodies.read_in_slices(bodies.CreateTopicListRequestBody, asked)).topic_config_list
         limit = self._settings.topics_per_request
         if len(wanted) > limit:
             raise too_much(f"the request has {len(wanted)} topics", limit, "maxTopicsPerRequest")
@@ -89,7 +112,7 @@ class TopicRequests:
         return asked.command.answer()
 
     def _checked(self, wanted: TopicConfig) -> TopicConfig:
-        """The topic as it will be. Raises Refused."""
+        """The topic as it will be stored. Raises Refused."""
         name = wanted.topic_name or ""
         fault = names.topic_fault(name)
         if fault is not None:
@@ -118,7 +141,7 @@ class TopicRequests:
             raise Refused(ResponseCode.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic.")
 
     def _put(self, topics: list[TopicConfig], asked: Asked) -> None:
-        """All at once: nobody sees a part of them. Raises Refused."""
+        """All at once: a part of them is never visible. Raises Refused."""
         queues, limit = sum(map(queues_of, topics)), self._settings.queues_per_request
         if queues > limit:
             raise too_much(f"the topics of the request have {queues} queues", limit, "maxQueuesPerRequest")
@@ -139,10 +162,10 @@ class TopicRequests:
         if len(new) > LOGGED_MAX:
             log.info("topics set count=%d peer=%s", len(new), asked.peer.address)
 
-    def delete(self, asked: Asked) -> Slices[Command]:
-        """DELETE_TOPIC_IN_BROKER. One that is not there is none to worry about."""
+    def delete(self, asked: Request[headers.DeleteTopicInBroker]) -> Slices[Command]:
+        """DELETE_TOPIC_IN_BROKER. It succeeds if the topic does not exist."""
         yield 0
-        name = headers.DeleteTopicInBroker.decode(asked.command.ext).topic
+        name = asked.header.topic
         if not name.strip():
             raise Refused(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
         self._check_not_system(name)
@@ -159,8 +182,12 @@ class TopicRequests:
     def _delete(self, name: str, asked: Asked) -> Slices[None]:
         if self._topics.remove(name, asked.now_ms):
             log.info("topic deleted name=%s peer=%s", name, asked.peer.address)
+        self._static.remove(name, asked.now_ms)
         yield from self._offsets.remove_topic(name)
         self._stats.forget_topic(name)
+        yield 0
+        if self._settings.raft:
+            return  # members that are behind would number the messages of a new topic of this name differently
         try:
             self._store.remove_topic(name)
         except OSError as error:
@@ -168,27 +195,38 @@ class TopicRequests:
 
     # ── Showing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def show(self, asked: Asked) -> Command:
+    def show(self, asked: Request[headers.GetTopicConfig]) -> Command:
         """GET_TOPIC_CONFIG."""
-        name = headers.GetTopicConfig.decode(asked.command.ext).topic
+        header = asked.header
+        name = header.topic
         topic = self._topics.get(name)
         if topic is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}")
-        shown = bodies.TopicConfigAndQueueMapping(**msgspec.structs.asdict(topic))
+        mapping = self._static.table.get(name) if header.logical else None
+        shown = bodies.TopicConfigAndQueueMapping(**msgspec.structs.asdict(topic), mapping_detail=mapping)
         return asked.command.answer(body=shown.encode())
 
-    def show_all(self, asked: Asked) -> Slices[Large]:
+    def show_all(self, asked: Request[headers.GetAllTopicConfig]) -> Slices[Large]:
         """GET_ALL_TOPIC_CONFIG: all of them, or a page."""
         yield 0
-        header = headers.GetAllTopicConfig.decode(asked.command.ext)
+        header = asked.header
         topics = self._topics
         page = yield from self._pages.page(
             topics.table, topics.version, header.data_version, header.topic_seq, header.max_topic_num
         )
-        shell = bodies.TopicConfigAndMappingSerializeWrapper(data_version=topics.version)
+        shell = bodies.TopicConfigAndMappingSerializeWrapper(
+            data_version=topics.version, mapping_data_version=self._static.version
+        )
         ext = {"totalTopicNum": str(len(topics.table))}
         entries = yield from tables.whole_table(page)
-        return entries.answer(asked.command, shell, "topicConfigTable", ext)
+        static = tables.Entries()
+        for name in page if self._static.table else ():
+            if name in self._static.table:
+                # Keys in quotes, other than Apache's: mqadmin does not read numbers as keys here.
+                static.add(msgspec.json.encode(name), b":", msgspec.json.encode(self._static.table[name]))
+                yield len(entries.text) + len(static.text)
+        members = {"topicConfigTable": entries, "topicQueueMappingDetailMap": static}
+        return tables.answer(asked.command, shell, members, ext)
 
     def show_system(self, asked: Asked) -> Command:
         """GET_SYSTEM_TOPIC_LIST_FROM_BROKER."""

@@ -57,7 +57,7 @@ class Expression:
         self._evaluate = evaluate
 
     def evaluate(self, properties: Mapping[str, str]) -> bool | None:
-        """True, false or null. Raises ValueError: values can't be compared, or are no numbers."""
+        """True, false or null. Raises ValueError: values can't be compared, or are not numbers."""
         return self._evaluate(properties.get)
 
     def matches(self, properties: Mapping[str, str]) -> bool:
@@ -195,7 +195,7 @@ def _search(node: Search) -> Evaluate:
 
 
 def _value(node: Node) -> Callable[[Get], Value]:
-    """The value of anything."""
+    """The value of any node."""
     match node:
         case Property(name):
             return lambda get: get(name)

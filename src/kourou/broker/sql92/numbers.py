@@ -51,7 +51,7 @@ def _integer(text: str, largest: int) -> int:
     if not text.isascii():
         text = _ascii_digits(text)
     if _INTEGER.fullmatch(text) is None:
-        raise ValueError(f"{text[:40]!r} is no integer")
+        raise ValueError(f"{text[:40]!r} is not an integer")
     digits = text.lstrip("+-").lstrip("0")
     number = int(digits or "0") if len(digits) <= _DIGITS_MAX else largest + 2
     if text[0] == "-":
@@ -69,7 +69,7 @@ def _ascii_digits(text: str) -> str:
 
 def _digit(letter: str) -> int:
     if letter > "\uffff":
-        raise ValueError(f"{letter!r} is no digit")
+        raise ValueError(f"{letter!r} is not a digit")
     return unicodedata.decimal(letter)
 
 
@@ -81,7 +81,7 @@ def _double(text: str) -> float:
         return _SPECIAL[text]
     found = _HEX.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text[:40]!r} is no number")
+        raise ValueError(f"{text[:40]!r} is not a number")
     try:
         return float.fromhex(found.group(1))
     except OverflowError:

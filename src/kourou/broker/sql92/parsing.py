@@ -35,7 +35,7 @@ class _Pending:
 
 
 class _Level:
-    """What is unfinished between two parentheses."""
+    """The unfinished nodes between two parentheses."""
 
     __slots__ = ("choices", "compared", "equated", "joined", "prefixes")
 
@@ -88,7 +88,7 @@ class _Parser:
             tokens.advance()
 
     def _after_operand(self, level: _Level, node: Node) -> Node | None:
-        """Go on after an operand, to the end of this level, which is then a node, or to the next operand (None)."""
+        """Continue after an operand, to the end of this level, which is then a node, or to the next operand (None)."""
         while level.prefixes:
             node = syntax.negative(node) if level.prefixes.pop() == "-" else syntax.negation(node)
         if level.compared is not None:

@@ -50,7 +50,7 @@ Value: TypeAlias = str | int | float | bool | None
 
 @dataclass(slots=True, eq=False)
 class Constant:
-    """A literal, or a number with a minus sign, which is no literal to the rules below."""
+    """A literal, or a number with a minus sign, which is not a literal in the rules below."""
 
     value: Value
     type: Type
@@ -169,13 +169,6 @@ FALSE: Final = Constant(False, Type.BOOLEAN)
 NULL: Final = Constant(None, Type.NULL)
 
 
-def is_condition(node: Node) -> bool:
-    """TRUE, FALSE and NULL are conditions, and constants as well."""
-    if isinstance(node, Constant):
-        return node.type is Type.BOOLEAN or node.type is Type.NULL
-    return not isinstance(node, (Property, Nothing))
-
-
 def condition(node: Node) -> Condition:
     """The node as an operand of AND, OR or NOT, or as a whole expression."""
     if isinstance(node, Property):
@@ -206,7 +199,7 @@ def negation(node: Node) -> Condition:
 
 
 def all_of(nodes: list[Node]) -> Node:
-    """AND. A single node stays what it is."""
+    """AND. A single node is returned unchanged."""
     if len(nodes) == 1:
         return nodes[0]
     conditions = [condition(node) for node in nodes]
@@ -218,7 +211,7 @@ def all_of(nodes: list[Node]) -> Node:
 
 
 def any_of(nodes: list[Node]) -> Node:
-    """OR. A single node stays what it is."""
+    """OR. A single node is returned unchanged."""
     if len(nodes) == 1:
         return nodes[0]
     conditions = [condition(node) for node in nodes]
@@ -289,7 +282,7 @@ def search(how: str, node: Node, text: str, *, is_not: bool) -> Condition:
 
 def membership(node: Node, texts: frozenset[str], *, is_not: bool) -> Condition:
     if not isinstance(node, Property):
-        raise ExpressionError(f"{shown(node)} before IN is no property")
+        raise ExpressionError(f"{shown(node)} before IN is not a property")
     return In(node.name, texts, is_not)
 
 

@@ -62,7 +62,7 @@ class Tokens:
         return f"{self.text[:40]!r} at character {self._before + 1}" if self.text else "the end of the expression"
 
     def advance(self) -> None:
-        """Go on to the next token."""
+        """Move to the next token."""
         at = self._before = self._skip()
         found = _TOKEN.match(self._text, at)
         if found is None:
@@ -109,7 +109,7 @@ class Tokens:
 
 def _misfit(text: str, at: int) -> str:
     if text[at] == "'":
-        return f"the text that begins at character {at + 1} has no closing quote"
+        return f"the string that begins at character {at + 1} has no closing quote"
     if text.startswith("/*", at):
         return f"the comment that begins at character {at + 1} has no end"
     return f"{text[at]!r} at character {at + 1} does not belong in an expression"

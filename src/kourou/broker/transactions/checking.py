@@ -1,15 +1,15 @@
-"""Checks: producers are asked what became of their transactions.
+"""Checks: producers are asked about the state of their transactions.
 
     every transactionCheckInterval: a round over all open half messages, in slices
-        due ─▶ a newer copy of it is appended ─▶ … readers see it … ─▶ a producer of its group is asked (39)
+        due ─▶ a newer copy of it is appended ─▶ … it is visible … ─▶ a producer of its group is asked (39)
         asked transactionCheckMax times ─▶ TRANS_CHECK_MAX_TIME_TOPIC
 
-The copy takes the half message to the end of the queue, so that the position moves on and old segments may go. The
-producer gets the place of the copy, and names it when it ends the transaction. It is asked when readers see the copy,
-otherwise its answer might come too early.
+The copy moves the half message to the end of the queue, so that the position advances and old segments can be removed.
+The producer gets the position of the copy, and names it when it ends the transaction. It is asked only after the copy
+has become visible; otherwise its answer might arrive too early.
 
-A round ends where the half queue ended when it began. It passes over what can't be read, what can't be copied, and what
-is too young: nothing waits for one bad entry. Only a disk that refuses everything makes it pause.
+A round ends where the half queue ended when the round began. It skips half messages that can't be read, can't be copied
+or are too young, so that nothing waits for one bad entry. It pauses only if the disk refuses all writes.
 
 Java: TransactionalMessageServiceImpl.check, AbstractTransactionalMessageCheckListener.
 """
@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from kourou.broker import names
-from kourou.broker.clients import Clients
+from kourou.broker.access import Access
+from kourou.broker.clients import Client, Clients
 from kourou.broker.events import Outbox, Peer, Refused, Tell
 from kourou.broker.message_writer import MessageWriter
 from kourou.broker.settings import BrokerSettings
@@ -29,7 +30,7 @@ from kourou.broker.stats import Stats
 from kourou.broker.topics import Topics
 from kourou.broker.transactions import half_records
 from kourou.broker.transactions.counts import Counts
-from kourou.broker.transactions.half_queue import HalfQueue
+from kourou.broker.transactions.half_queue import CopiesUnknownError, HalfQueue
 from kourou.broker.transactions.half_records import HALF_QUEUE, Half
 from kourou.broker.transactions.verdicts import Verdict, judge
 from kourou.protocol import headers
@@ -37,6 +38,7 @@ from kourou.protocol.codes import CommandFlag, RequestCode, ResponseCode
 from kourou.protocol.command import Command
 from kourou.protocol.ids import encode_offset_id
 from kourou.protocol.message import PhysicalOffset
+from kourou.protocol.names import shown
 from kourou.protocol.record import CorruptRecordError, decode_record
 from kourou.store.appending import Appended
 from kourou.store.commit_log import NewMessage
@@ -47,28 +49,28 @@ from kourou.store.store import Store
 log = logging.getLogger(__name__)
 
 SLICE: Final = 64
-"""Half messages that one step looks at."""
+"""The most half messages that one step examines."""
 
 SLICE_BYTES: Final = 1024 * 1024
-"""And how many bytes of them, unless a single one has more."""
+"""The most bytes of half messages that one step reads, unless a single one has more."""
 
 QUESTIONS_MAX: Final = 1_000
-"""Questions that wait until readers see the copies that they are about; a round goes on when there are fewer."""
+"""The most questions that wait for their copies to become visible; a round pauses while there are more."""
 
 WINDOW_MAX: Final = 16_000_000
-"""Half messages from the first open one to the last. Beyond it, a round begins early, and what can't be read is given
-up.
+"""The most half messages from the first open one to the last. If there are more, a round begins early, and gives up
+half messages that can't be read.
 """
 
 RETRY_MS: Final = 1_000
-"""How long to wait after the disk refused a copy."""
+"""The pause after the disk refused a copy."""
 
 _ONE_WAY: Final = int(CommandFlag.ONE_WAY)
 _DISCARD_QUEUES: Final = 1
 
 
 class Question(NamedTuple):
-    """A producer is to be asked about a copy, once readers see it."""
+    """A question to a producer about a copy, to be sent once the copy is visible."""
 
     log_end: int
     physical_offset: int
@@ -108,8 +110,9 @@ class Checks:
         store_host: bytes,
         kept_ms: Callable[[], int],
         now_ms: int,
+        access: Access,
     ) -> None:
-        """`kept_ms` says how long messages are kept."""
+        """`kept_ms` returns how long messages are kept."""
         self._settings = settings
         self._store = store
         self._writer = writer
@@ -120,8 +123,12 @@ class Checks:
         self._counts = counts
         self._store_host = store_host
         self._kept_ms = kept_ms
-        self._producers = Rota(clients)
-        self._next_ms = now_ms + settings.transaction_check_interval_ms
+        self._producers = Rota(clients, access)
+        self.begin_again(now_ms)
+
+    def begin_again(self, now_ms: int) -> None:
+        """Forget the current round; the next one begins an interval from now."""
+        self._next_ms = now_ms + self._settings.transaction_check_interval_ms
         self._not_before_ms = 0
         self._round: Round | None = None
         self._questions: deque[Question] = deque()
@@ -130,7 +137,7 @@ class Checks:
     # ── When ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def due_ms(self, now_ms: int) -> int | None:
-        """When there is something to do; None: no half message is open."""
+        """When `step` is due; None if no half message is open."""
         if self._questions and self._questions[0].log_end <= self._store.dispatched:
             return now_ms
         if self._round is not None:
@@ -141,7 +148,7 @@ class Checks:
         return max(self._not_before_ms, now_ms if self._is_crowded else self._next_ms)
 
     def first_opened(self, now_ms: int) -> None:
-        """A half message is open, and none was before: no round was due for a while."""
+        """The first half message was opened after a time without open ones, in which no round was due."""
         self._set_next(now_ms)
 
     def _set_next(self, now_ms: int) -> None:
@@ -157,7 +164,7 @@ class Checks:
     # ── A round ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def step(self, now_ms: int) -> None:
-        """Do a slice of what is due."""
+        """Do a slice of the work that is due."""
         self._ask_about_visible_copies()
         due_ms = self.due_ms(now_ms)
         if due_ms is None or due_ms > now_ms:
@@ -169,9 +176,9 @@ class Checks:
         self._check_slice(self._round, now_ms)
 
     def log_was_cut(self, end: int) -> None:
-        """The log lost what is after this offset."""
+        """The log was cut at this offset."""
         self._questions = deque(question for question in self._questions if question.log_end <= end)
-        self._round = None  # the next one looks at what is left
+        self._round = None  # the next one examines the rest
 
     def _check_slice(self, round_: Round, now_ms: int) -> None:
         count, size = SLICE, SLICE_BYTES
@@ -185,7 +192,7 @@ class Checks:
             if half is not None:
                 size -= half.record.size
                 if not self._check(half, round_, now_ms):
-                    return  # the disk refuses copies: the same one again, later
+                    return  # the disk refuses copies: retry the same one later
                 round_.cursor = half.offset + 1
             count -= 1
 
@@ -196,7 +203,7 @@ class Checks:
             log.info("transactions checked %s", round_)
 
     def _read(self, round_: Round) -> Half | None:
-        """The half message at the cursor. If it can't be read, None, and the cursor is after it."""
+        """The half message at the cursor. If it can't be read, returns None and moves the cursor past it."""
         offset = round_.cursor
         result = self._store.reader.get(names.HALF_TOPIC, HALF_QUEUE, offset, 1)
         half = None
@@ -207,21 +214,27 @@ class Checks:
                 log.error("half message %d is damaged: %s", offset, error)
         found_at = result.next_offset if half is None else half.offset
         if found_at > offset:
-            log.error("half messages %d to %d are gone or damaged, and given up", offset, found_at - 1)
+            log.error("skipped half messages %d to %d, which are missing or damaged", offset, found_at - 1)
             self._halves.given_up(offset, found_at)
         elif half is None and result.status is GetStatus.OFFSET_OVERFLOW_ONE:
             round_.cursor = round_.stop
             return None
         elif half is None and self._is_crowded:
-            log.error("half message %d can't be read, and is given up", offset)
+            log.error("skipped half message %d, which can't be read", offset)
             self._halves.given_up(offset, offset + 1)
         if half is None:
             round_.cursor = max(found_at, offset + 1)
         return half
 
     def _check(self, half: Half, round_: Round, now_ms: int) -> bool:
-        """Deal with one half message; False if the disk refuses to store anything."""
-        if self._halves.is_decided(half):
+        """Check one half message; False if the disk refuses writes."""
+        try:
+            if self._halves.is_decided(half):
+                return True
+        except CopiesUnknownError as error:
+            if round_.waiting == 0:  # one of many
+                log.warning("the check of half message %d and those after it is postponed: %s", half.offset, error)
+            round_.waiting += 1
             return True
         stamp_ms = self._store.clock.stamp(now_ms)
         verdict = judge(half, stamp_ms, round_.stamp_ms, self._settings, self._kept_ms())
@@ -232,7 +245,7 @@ class Checks:
             elif verdict is Verdict.COPY:
                 self._copy(half, half_records.immune_copy(half), now_ms)
                 round_.copied += 1
-            elif verdict is Verdict.ASK and not self._producers.are_busy(half.producer_group):
+            elif verdict is Verdict.ASK and not self._producers.are_busy(half):
                 self._copy_and_ask(half, now_ms)
                 round_.asked += 1
             else:
@@ -242,19 +255,19 @@ class Checks:
             return False
         if self._problem is not None:
             self._problem = None
-            log.warning("transactions are checked again")
+            log.warning("checks of transactions have resumed")
         return True
 
     def _pause(self, problem: str, now_ms: int) -> None:
         self._not_before_ms = now_ms + RETRY_MS
         if self._problem != problem:
             self._problem = problem
-            log.error("checks of transactions wait: %s", problem)
+            log.error("checks of transactions are paused: %s", problem)
 
     # ── Copies ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _put(self, message: NewMessage, now_ms: int) -> Appended | None:
-        """None: this message can't be stored. Raises Refused: nothing can."""
+        """Append a message; None if this message can't be stored. Raises Refused if no message can be stored."""
         try:
             (stored,) = self._writer.put([message], None, now_ms)
         except Refused as refused:
@@ -265,7 +278,7 @@ class Checks:
         return stored
 
     def _copy(self, half: Half, copy: NewMessage, now_ms: int) -> Question:
-        """Append a copy, if that can be. What is to be asked about then: the copy, or the half message itself."""
+        """Append a copy if possible. Returns the question: about the copy, or else about the half message itself."""
         stored = self._put(copy, now_ms)
         if stored is None:  # by settings that have changed meanwhile
             self._halves.given_up(half.offset, half.offset + 1)
@@ -280,18 +293,18 @@ class Checks:
 
     def _discard(self, half: Half, now_ms: int) -> None:
         try:
-            self._topics.ensure(names.TRANSACTION_CHECK_TOPIC, _DISCARD_QUEUES, now_ms)
-        except Refused as refused:  # there are too many topics: its messages are found by their keys
+            self._topics.ensure_own(names.TRANSACTION_CHECK_TOPIC, _DISCARD_QUEUES, now_ms)
+        except Refused as refused:  # there are too many topics; the messages can still be found by their keys
             log.error("topic %s not created: %s", names.TRANSACTION_CHECK_TOPIC, refused.remark)
         stored = self._put(half_records.discarded(half), now_ms)
         log_end = 0 if stored is None else stored.physical_offset + stored.size
         self._halves.given_up(half.offset, half.offset + 1, log_end)
         self._counts.closed(half.real_topic, now_ms)
         log.error(
-            "half message discarded topic=%s id=%s group=%s: nobody has decided about it, asked %d times",
-            half.real_topic,
-            half.unique_key,
-            half.producer_group,
+            "half message discarded topic=%s id=%s group=%s: not committed or rolled back after %d checks",
+            shown(half.real_topic),
+            shown(half.unique_key),
+            shown(half.producer_group),
             half.check_times,
         )
 
@@ -308,9 +321,9 @@ class Checks:
                 self._ask(half)
 
     def _ask(self, half: Half) -> None:
-        peer, body = self._producers.next(half.producer_group), half_records.question(half)
+        peer, body = self._producers.next(half), half_records.question(half)
         if peer is None or body is None:
-            log.debug("nobody to ask group=%s id=%s", half.producer_group, half.unique_key)
+            log.debug("no producer to ask group=%s id=%s", shown(half.producer_group), shown(half.unique_key))
             return
         record = half.record
         header = headers.CheckTransactionState(
@@ -327,36 +340,77 @@ class Checks:
 
 
 TRIES_MAX: Final = 3
-"""Producers of a group that are looked at, to find one that takes questions."""
+"""How many producers of a group are tried, to find one that accepts questions."""
+
+
+ROTAS_MAX: Final = 100
+"""The most groups and topics whose producers are cached."""
 
 
 class Rota:
-    """Whose turn it is, of the producers of each group."""
+    """The turns of the producers of each group.
 
-    def __init__(self, clients: Clients) -> None:
+    A question has the message in it, and any client may join a group of producers. With access control, only producers
+    that may send to the message's topic are asked.
+    """
+
+    def __init__(self, clients: Clients, access: Access) -> None:
         self._clients = clients
-        self._members: dict[str, list[Peer]] = {}  # as they were when the round began
+        self._access = access
+        self._epoch = 0  # of access control
+        self._members: dict[tuple[str, str], tuple[int, list[Peer]]] = {}
+        """By group and topic: the number of members when they were last examined, and those that may be asked."""
+        self._round = 0
         self._turn = 0
 
     def renew(self) -> None:
+        """A round begins: each half message is asked about at another producer than in the last one."""
         self._members.clear()
+        self._round += 1
+        self._turn = self._round
 
-    def next(self, group: str) -> Peer | None:
+    def next(self, half: Half) -> Peer | None:
         """The next producer that takes questions; None: there is none now."""
         self._turn += 1
-        return next((peer for peer in self._candidates(group) if peer.is_writable), None)
+        return next((peer for peer in self._candidates(half) if peer.is_writable), None)
 
-    def are_busy(self, group: str) -> bool:
+    def are_busy(self, half: Half) -> bool:
         """Are there producers, and none that takes questions now?"""
-        candidates = self._candidates(group)
+        candidates = self._candidates(half)
         return bool(candidates) and not any(peer.is_writable for peer in candidates)
 
-    def _candidates(self, group: str) -> list[Peer]:
-        connected = self._clients.producers.get(group)
+    def _candidates(self, half: Half) -> list[Peer]:
+        connected = self._clients.producers.get(half.producer_group)
         if not connected:
             return []
-        members = self._members.get(group)
-        if members is None or len(members) != len(connected):
-            members = self._members[group] = list(connected)
-        chosen = [members[(self._turn + number) % len(members)] for number in range(min(TRIES_MAX, len(members)))]
-        return [peer for peer in chosen if peer in connected] or [next(iter(connected))]
+        if self._epoch != self._access.epoch:
+            self._epoch = self._access.epoch
+            self._members.clear()
+        key = half.producer_group, "" if self._access.rules is None else half.real_topic
+        count, members = self._members.get(key, (0, []))
+        chosen = self._chosen(members, connected)
+        if count != len(connected) or (members and not chosen):
+            if len(self._members) >= ROTAS_MAX:
+                self._members.clear()
+            members = self._who_may(connected, half.real_topic)
+            self._members[key] = len(connected), members
+            chosen = self._chosen(members, connected)
+        return chosen
+
+    def _chosen(self, members: list[Peer], connected: dict[Peer, Client]) -> list[Peer]:
+        some = (members[(self._turn + number) % len(members)] for number in range(min(TRIES_MAX, len(members))))
+        return [peer for peer in some if peer in connected]
+
+    def _who_may(self, connected: dict[Peer, Client], topic: str) -> list[Peer]:
+        if self._access.rules is None:
+            return list(connected)
+        known: dict[tuple[str | None, str], bool] = {}  # by user and host: most connections are alike
+        found: list[Peer] = []
+        for peer, client in connected.items():
+            one = client.user, peer.address.rpartition(":")[0]
+            may = known.get(one)
+            if may is None:
+                may = known[one] = self._access.may_send(client.user, peer, topic)
+            if may:
+                found.append(peer)
+        return found

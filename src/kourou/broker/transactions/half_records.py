@@ -1,13 +1,14 @@
 """Half messages as records: how they are stored, copied, committed and asked about.
 
-    half       RMQ_SYS_TRANS_HALF_TOPIC, queue 0; REAL_TOPIC and REAL_QID say where it is for
-    copy       the same again, with TRANSACTION_CHECK_TIMES raised by one if its producer is asked; a copy that is made
-               while nobody may be asked (immune) has TRAN_PREPARED_QUEUE_OFFSET, the offset of the first one, instead
-    committed  its real topic and queue, with the transaction bits of a commit and the place of the half message
+    half       RMQ_SYS_TRANS_HALF_TOPIC, queue 0; REAL_TOPIC and REAL_QID are its real topic and queue
+    copy       the same, with TRANSACTION_CHECK_TIMES incremented if its producer is asked; a copy that is made while
+               the producer may not be asked (immune) has TRAN_PREPARED_QUEUE_OFFSET instead, the offset of the first,
+               and WAIT=false
+    committed  the real topic and queue, with the transaction bits of a commit and the log offset of the half message
     discarded  TRANS_CHECK_MAX_TIME_TOPIC, queue 0
 
-All of it is in Apache's form, so that a store with open transactions may go from one broker to the other. Copies keep
-the flag of the message; Apache's lose it.
+All records are in Apache's form, so that a store with open transactions can be moved between the brokers. Copies keep
+the flag of the message, which Apache's lose.
 
 Java: TransactionalMessageBridge, EndTransactionProcessor, DefaultTransactionalMessageCheckListener.
 """
@@ -35,7 +36,7 @@ _COMMIT: Final = int(SysFlag.TRANSACTION_COMMIT)
 
 
 class HalfMessages:
-    """Where half messages are stored first: in the half topic. For `Placement`."""
+    """The placement of half messages: in the half topic. For `Placement`."""
 
     def __init__(self, settings: BrokerSettings) -> None:
         self._settings = settings
@@ -71,14 +72,14 @@ class Half(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def of(cls, record: StoredMessage) -> "Half | None":
-        """None: it is another record."""
+        """The half message in a record; None if it is another record."""
         if record.raw_topic != RAW_HALF_TOPIC or record.queue_id != HALF_QUEUE:
             return None
         return cls.of_any(record)
 
     @classmethod
     def of_any(cls, record: StoredMessage) -> "Half | None":
-        """The same for one that was discarded."""
+        """The same, also for a discarded half message."""
         if record.raw_topic not in (RAW_HALF_TOPIC, RAW_DISCARD_TOPIC):
             return None
         properties = record.properties
@@ -107,7 +108,7 @@ class Half(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def real_queue(self) -> int | None:
-        """None: it does not say, or says nonsense."""
+        """The real queue; None if it is missing or invalid."""
         return self._number(Property.REAL_QUEUE_ID, 2**31 - 1)
 
     @property
@@ -117,7 +118,7 @@ class Half(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def first_offset(self) -> int | None:
-        """The offset of the first copy, as far as this one says."""
+        """The offset of the first copy, if this one has it."""
         return self._number(Property.TRANSACTION_PREPARED_QUEUE_OFFSET, 2**63 - 1)
 
     @property
@@ -126,7 +127,7 @@ class Half(msgspec.Struct, frozen=True, gc=False):
         return self.check_times > 0 or self.first_offset is not None
 
     def immunity_ms(self, timeout_ms: int) -> int | None:
-        """How long after its birth nobody may be asked, if the producer says so. Nonsense counts as the time-out."""
+        """How long after its birth the producer may not be asked, if it says so. Invalid values mean the timeout."""
         if Property.CHECK_IMMUNITY_TIME_IN_SECONDS not in self.properties:
             return None
         seconds = self._number(Property.CHECK_IMMUNITY_TIME_IN_SECONDS, 2**53)
@@ -140,7 +141,7 @@ class Half(msgspec.Struct, frozen=True, gc=False):
         return value if value is not None and 0 <= value <= most else None
 
     def is_copy_of(self, other: "Half") -> bool:
-        """Are both the same message? Copies keep what the first one was born with."""
+        """Are both copies of the same message? Copies keep the birth data of the first one."""
         mine, its = self.record, other.record
         return (
             self.unique_key == other.unique_key
@@ -151,7 +152,7 @@ class Half(msgspec.Struct, frozen=True, gc=False):
 
 
 def committed(half: Half) -> tuple[NewMessage, dict[str, str]] | None:
-    """The message as consumers get it, and its properties. None: the half message does not say where it is for."""
+    """The message for consumers, and its properties. None if the half message has no valid topic and queue."""
     topic, queue_id = half.real_topic, half.real_queue
     if not topic or queue_id is None or topic in names.NOT_FOR_SENDING:
         return None
@@ -164,31 +165,34 @@ def committed(half: Half) -> tuple[NewMessage, dict[str, str]] | None:
 
 
 def asked_copy(half: Half) -> NewMessage:
-    """The half message again, before its producer is asked."""
+    """A copy of the half message, made before its producer is asked."""
     times = str(half.check_times + 1)
     return _half_copy(half, {Property.TRANSACTION_CHECK_TIMES: times})
 
 
 def immune_copy(half: Half) -> NewMessage:
-    """The half message again, while nobody may be asked. This counts as no check."""
+    """A copy of the half message, made while its producer may not be asked. It does not count as a check."""
     first = half.offset if half.first_offset is None else half.first_offset
     return _half_copy(half, {Property.TRANSACTION_PREPARED_QUEUE_OFFSET: str(first), Property.WAIT_STORED: "false"})
 
 
 def resumed_copy(half: Half) -> NewMessage:
-    """A half message that was discarded, in the half topic again."""
+    """A copy of a discarded half message, in the half topic again."""
     return _half_copy(half, {Property.TRANSACTION_CHECK_TIMES: "0"})
 
 
 def discarded(half: Half) -> NewMessage:
-    """The half message in the topic of those that nobody decided."""
+    """A copy of the half message in the topic of discarded ones."""
     message = _copy(half.record, names.TRANSACTION_CHECK_TOPIC, 0)
     message.properties = _encoded(half.properties)
     return message
 
 
 def question(half: Half) -> bytes | None:
-    """The record that a producer is asked about: with its real topic and queue. None: it does not say which."""
+    """The record for a question to a producer, with its real topic and queue. None if they are not valid.
+
+    It has WAIT=false, as Apache's. The stored copy keeps the property of the sender: consumers get it after a commit.
+    """
     topic, queue_id = half.real_topic.encode(), half.real_queue
     if not 0 < len(topic) <= names.TOPIC_LENGTH_MAX or queue_id is None:
         return None
@@ -196,7 +200,7 @@ def question(half: Half) -> bytes | None:
         half.record,
         raw_topic=topic,
         queue_id=queue_id,
-        raw_properties=_encoded(half.properties),
+        raw_properties=_encoded({**half.properties, Property.WAIT_STORED: "false"}),
     ).encode()
 
 
@@ -207,7 +211,7 @@ def _half_copy(half: Half, changes: dict[str, str]) -> NewMessage:
 
 
 def _encoded(properties: dict[str, str]) -> bytes:
-    """Properties of a stored message and such as a broker adds: if they are too long, the store says so."""
+    """The encoded properties of a stored message, with those added by the broker; the store checks their length."""
     return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()]).encode()
 
 

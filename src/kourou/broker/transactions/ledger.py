@@ -1,17 +1,17 @@
-"""What became of each half message: one byte per offset of the half queue.
+"""The fate of each half message: one byte per offset of the half queue.
 
         floor                position                       end of the queue
           │   history           │        window                │
     … ────┼─────────────────────┼──────────────────────────────┼─▶ half queue
           C R E Cp C C R … C C  O C C R O O O C O O O … O O O
 
-The position is the first half message that is open. Fates before it are kept for a while, because clients may end a
+The position is the first open half message. Fates before it are kept for some time, because clients may end a
 transaction twice, or end an older copy of it. Bytes cost little: a million half messages take a megabyte, and the next
 open one is found at the speed of `bytearray.find`.
 
 A fate that depends on a record of the log (a commit, a newer copy) is true only if that record survives. So each mark
-says up to where the log must be durable for it. `safe_position` is the position that a crash can't take back, which
-alone may be written to a file; `cut` takes back the marks whose records were lost.
+has the log offset up to which the log must be durable. `safe_position` is the position that a crash can't undo; only it
+may be written to a file. `cut` undoes the marks whose records were lost.
 """
 
 from collections import deque
@@ -19,21 +19,21 @@ from enum import IntEnum
 from typing import Final
 
 HISTORY_MAX: Final = 1_000_000
-"""Fates before the position that are kept."""
+"""How many fates before the position are kept."""
 
 
 class Fate(IntEnum):
-    """What became of a half message, or of one of its copies."""
+    """The fate of a half message, or of one of its copies."""
 
     OPEN = 0
     COMMITTED = 1
     ROLLED_BACK = 2
     ENDED = 3
-    """An op record says that it was committed or rolled back, and does not say which."""
+    """An op record says that it was committed or rolled back, but not which of them."""
     COPIED = 4
     """A newer copy of it is in the half queue."""
     GIVEN_UP = 5
-    """Nobody is asked about it any more: it was discarded, or its record can't be read."""
+    """Its producer is no longer asked: it was discarded, or its record can't be read."""
 
     @property
     def is_end(self) -> bool:
@@ -48,20 +48,19 @@ class Ledger:
     """The fates of the half messages of one queue."""
 
     def __init__(self, floor: int, position: int) -> None:
-        """Half messages from `floor` to `position` are not open. Those that `mark` does not name later were copied."""
+        """Half messages from `floor` to `position` are not open; they count as copied unless later marked."""
         assert 0 <= floor <= position
-        self.floor = floor  # of earlier half messages nothing is known
-        self.position = position  # the first one that is open
-        self.safe_position = position  # the position that a crash can't take back
+        self.floor = floor  # the fates of earlier half messages are not known
+        self.position = position  # the first open one
+        self.safe_position = position  # the position that a crash can't undo
         self._fates = bytearray(bytes((Fate.COPIED,)) * (position - floor))
-        self._log_end = 0  # the highest one that a mark came with
+        self._log_end = 0  # the highest log offset of a mark
         self._marks: deque[tuple[int, int, int, int]] = deque()
-        """Marks that a crash may take back: up to where the log must be durable, the offset, the fate, the one before.
-        """
-        self._positions: deque[tuple[int, int]] = deque()  # up to where the log must be durable for a position
+        """Marks that a crash may undo: the log offset that must be durable, the offset, the fate, the previous fate."""
+        self._positions: deque[tuple[int, int]] = deque()  # the log offset that must be durable, the position
 
     def fate(self, offset: int) -> Fate | None:
-        """None: the half message is too old."""
+        """The fate of a half message; None if it is too old."""
         index = offset - self.floor
         if index < 0:
             return None
@@ -71,7 +70,7 @@ class Ledger:
         return self.fate(offset) is Fate.OPEN
 
     def mark(self, offset: int, fate: Fate, log_end: int) -> None:
-        """Note a fate, which is certain when the log is durable up to `log_end`. Older half messages are ignored."""
+        """Note a fate, which is certain once the log is durable up to `log_end`. Too old half messages are ignored."""
         index = offset - self.floor
         if index < 0:
             return
@@ -85,7 +84,7 @@ class Ledger:
             self._advance()
 
     def _advance(self) -> None:
-        """Move the position to the first half message that is open."""
+        """Move the position to the first open half message."""
         index = self._fates.find(_OPEN, self.position - self.floor)
         self.position = self.floor + (len(self._fates) if index < 0 else index)
         self._positions.append((self._log_end, self.position))
@@ -95,7 +94,7 @@ class Ledger:
             self.floor += surplus
 
     def skip_to(self, offset: int) -> int:
-        """Half messages before this one are gone from the store: how many of them were open."""
+        """Half messages before this one were removed from the store. Returns how many of them were open."""
         if offset <= self.position:
             return 0
         fates, begin, end = self._fates, self.position - self.floor, offset - self.floor
@@ -107,7 +106,7 @@ class Ledger:
         return lost
 
     def next_open(self, begin: int, stop: int) -> int | None:
-        """The first open one from `begin` on, and before `stop`."""
+        """The first open one from `begin` on and before `stop`."""
         begin = max(begin, self.position)
         index = self._fates.find(_OPEN, begin - self.floor, max(stop - self.floor, 0))
         if index >= 0:
@@ -115,15 +114,10 @@ class Ledger:
         after = max(begin, self.floor + len(self._fates))
         return after if after < stop else None
 
-    def count_open(self, stop: int) -> int:
-        """How many are open before `stop`."""
-        known = self.floor + len(self._fates)
-        return self._fates.count(_OPEN, self.position - self.floor) + max(stop - max(known, self.position), 0)
-
     # ── Durability ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def settle(self, durable: int) -> bool:
-        """The log is durable up to here: is more certain than before?"""
+        """The log is durable up to this offset. Returns whether `safe_position` has moved."""
         marks, positions = self._marks, self._positions
         while marks and marks[0][0] <= durable:
             marks.popleft()
@@ -133,7 +127,7 @@ class Ledger:
         return self.safe_position != before
 
     def cut(self, end: int, queue_end: int) -> list[int]:
-        """The log lost all after `end`, and the half queue ends at `queue_end` now. Offsets whose marks are void."""
+        """The log was cut at `end`, and the half queue at `queue_end`. Returns the offsets whose marks are void."""
         void = [offset for log_end, offset, _, _ in self._marks if log_end > end]
         kept = [mark for mark in self._marks if mark[0] <= end and mark[1] < queue_end]
         for _, offset, _, before in reversed(self._marks):

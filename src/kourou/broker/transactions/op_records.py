@@ -1,12 +1,12 @@
-"""Op records: which half messages were committed or rolled back.
+"""Op records: the half messages that were committed or rolled back.
 
     END_TRANSACTION ─▶ pending: 17 18 21 … ─▶ op record "17,18,21," in RMQ_SYS_TRANS_OP_HALF_TOPIC
 
 An op record has decimal offsets of the half queue, each followed by a comma. Apache's 4.9 wrote one offset per record,
 without a comma. Offsets are gathered: a record is written when their text exceeds `transactionOpMsgMaxSize`, or when
-`transactionOpBatchInterval` has passed since the last one. The first one after a quiet time is written at once.
+`transactionOpBatchInterval` has passed since the last one. The first one after an idle time is written at once.
 
-A restart reads op records from the first one that still matters: it names a half message at or after the position.
+A restart reads op records from the first relevant one, which names a half message at or after the position.
 
 Java: TransactionalMessageServiceImpl.deletePrepareMessage, batchSendOpMessage, fillOpRemoveMap.
 """
@@ -21,10 +21,10 @@ TAG: Final = "d"
 PROPERTIES: Final = "TAGS\x01d\x02WAIT\x01true\x02"
 
 PENDING_MAX: Final = 20_000
-"""Ends that may wait for their op record, while the disk refuses it."""
+"""The most ended transactions that may wait for their op record while the disk refuses writes."""
 
 OP_RECORDS_MAX: Final = 100_000
-"""Op records that are noted one by one; beyond, neighbours are noted together."""
+"""The most op records that are noted one by one; if there are more, neighbours are merged."""
 
 _OFFSET_DIGITS: Final = 19
 
@@ -34,7 +34,7 @@ def encode(offsets: Iterable[int]) -> bytes:
 
 
 def decode(record: StoredMessage) -> list[int]:
-    """The offsets in an op record; those that are no numbers are left out. Empty: it is not an op record."""
+    """The offsets in an op record; words that are not numbers are ignored. Empty if it is not an op record."""
     if record.properties.get("TAGS") != TAG:
         return []
     words = bytes(record.body).decode("ascii", "replace").split(",")
@@ -42,13 +42,13 @@ def decode(record: StoredMessage) -> list[int]:
 
 
 class PendingOps:
-    """Ends that no op record has yet, or whose op record a crash may take back."""
+    """Ended transactions without an op record, or whose op record is not durable yet."""
 
     def __init__(self, now_ms: int) -> None:
         self._offsets: deque[int] = deque()
         self._size = 0  # of their text
         self._written_ms = now_ms  # when the last record was written
-        self._written: deque[tuple[int, list[int]]] = deque()  # records that are not durable: their ends, their offsets
+        self._written: deque[tuple[int, list[int]]] = deque()  # non-durable records: log end, offsets
 
     def __len__(self) -> int:
         return len(self._offsets)
@@ -58,7 +58,7 @@ class PendingOps:
         self._size += len(str(offset)) + 1
 
     def due_ms(self, size_max: int, interval_ms: int) -> int | None:
-        """When the next record is to be written; None: nothing waits."""
+        """When the next record is due; None if nothing waits."""
         if not self._offsets:
             return None
         return 0 if self._size > size_max else self._written_ms + interval_ms
@@ -87,7 +87,7 @@ class PendingOps:
             self._written.popleft()
 
     def cut(self, end: int, void: Iterable[int]) -> None:
-        """The log lost all after `end`. Ends whose op records are lost wait again, but for those that are void."""
+        """The log was cut at `end`. Ended transactions whose op records were lost wait again, except the void ones."""
         lost: list[int] = []
         while self._written and self._written[-1][0] > end:
             lost = self._written.pop()[1] + lost
@@ -100,19 +100,19 @@ class PendingOps:
 
 
 class OpQueue:
-    """Which op records a restart has to read: the first one that names a half message at or after the position.
+    """The op record with which a restart begins: the first one that names a half message at or after the position.
 
-    A record is passed together with all that follow it and name no later half message. So only those are noted that
-    name a later one than all before.
+    A record is passed together with all following ones that do not name a later half message. So only records are noted
+    that name a later half message than all before.
     """
 
     def __init__(self, position: int) -> None:
         self.position = position
-        self._noted: deque[tuple[int, int]] = deque()  # offset of an op record, the last half message up to there
+        self._noted: deque[tuple[int, int]] = deque()  # offset of an op record, the last half message named so far
         self._end = position
 
     def add(self, op_offset: int, last_half: int) -> None:
-        """An op record and the highest half offset that it names; -1: it names none."""
+        """Add an op record, with the highest half offset that it names; -1 if it names none."""
         self._end = op_offset + 1
         if last_half < 0 or (self._noted and last_half <= self._noted[-1][1]):
             return
@@ -121,13 +121,13 @@ class OpQueue:
             self._merge()
 
     def _merge(self) -> None:
-        """Of two neighbours, the first one is passed when the second one is."""
+        """Merge neighbours: the first one is then passed together with the second one."""
         noted = list(self._noted)
         merged = [(first[0], second[1]) for first, second in zip(noted[::2], noted[1::2], strict=False)]
         self._noted = deque(merged + noted[2 * len(merged) :])
 
     def pass_before(self, half_position: int) -> bool:
-        """Half messages before this one are decided for good: has the position moved?"""
+        """Half messages before this one are durably decided. Returns whether the position has moved."""
         before = self.position
         while self._noted and self._noted[0][1] < half_position:
             self._noted.popleft()
@@ -135,7 +135,7 @@ class OpQueue:
         return self.position != before
 
     def cut(self, queue_end: int) -> None:
-        """The op queue ends here now."""
+        """The op queue was cut at this offset."""
         while self._noted and self._noted[-1][0] >= queue_end:
             self._noted.pop()
         self._end = min(self._end, queue_end)

@@ -1,15 +1,17 @@
-"""What a start learns about transactions from the store.
+"""Restores the state of transactions from the store at a start.
 
-    op records, from a little before the kept position ─▶ which half messages have ended
+    op records, from a little before the stored position ─▶ the half messages that have ended
     after a crash: commits at the end of the log ─▶ those whose op records were not written yet
 
-Op records before the kept position are done. Some of them are read again all the same, because clients may repeat an
-end. From which half message on the ends are known then: an op record is written after the half messages that it names,
-so a half message that lies after the first op record that was read is named by a later one, or by none.
+Op records before the stored position are done. Some of them are read again nevertheless, because clients may repeat a
+request. Ends are then known for all half messages after the first op record that was read: an op record is written
+after the half messages that it names, so these are named by a later op record, or by none.
 
-A commit names its half message (the prepared transaction offset). So one that was stored before a crash is found, and
-its producer is not asked again. The search covers what follows the last op record, within limits; a clean stop leaves
-nothing to search for.
+A commit names its half message (the prepared transaction offset). So a commit from before a crash is found, and its
+producer is not asked again. Op records name half messages in the order in which these ended, and a crash may leave
+only some of the op records that were written together. So a commit that no op record names was stored after the half
+message that the last op record names last: the search begins there, within limits. After a clean stop without open
+half messages, nothing is searched.
 """
 
 import logging
@@ -18,7 +20,7 @@ from collections.abc import Iterator
 from kourou.broker import names
 from kourou.broker.offsets import Offsets
 from kourou.broker.transactions import op_records
-from kourou.broker.transactions.half_queue import GROUP, HalfQueue
+from kourou.broker.transactions.half_queue import HalfQueue
 from kourou.broker.transactions.half_records import HALF_QUEUE
 from kourou.broker.transactions.ledger import HISTORY_MAX, Fate, Ledger
 from kourou.broker.transactions.op_records import OpQueue
@@ -26,6 +28,7 @@ from kourou.protocol.codes import SysFlag
 from kourou.protocol.message import transaction_of
 from kourou.protocol.properties import Property
 from kourou.protocol.record import CorruptRecordError, StoredMessage, decode_record
+from kourou.protocol.system_names import TRANSACTION_GROUP
 from kourou.store.consume_queue import ConsumeQueue
 from kourou.store.errors import StoreError
 from kourou.store.store import Store
@@ -33,29 +36,33 @@ from kourou.store.store import Store
 log = logging.getLogger(__name__)
 
 DONE_RECORDS_MAX = 1_024
-"""Op records before the kept position that a start reads again."""
+"""How many op records before the stored position a start reads again."""
 
 SEARCHED_BYTES_MAX = 256 * 1024 * 1024
-"""Bytes at the end of the log that a start after a crash searches for commits."""
+"""How many bytes at the end of the log a start after a crash searches for commits."""
 
 BATCH = 32
+
+RECORDS_IN_SLICE = 500
+"""The most records that are examined for commits in one slice."""
 
 _COMMIT = int(SysFlag.TRANSACTION_COMMIT)
 
 
-def load(halves: HalfQueue, store: Store, offsets: Offsets) -> Iterator[None]:
-    """Let `halves` know what the store has. Each step reads some op records.
+def load(halves: HalfQueue, store: Store, offsets: Offsets, *, is_whole: bool) -> Iterator[None]:
+    """Load the state of `halves` from the store. Each step reads some op records. `is_whole`: no op record is missing.
 
-    Before the first step, half messages from the kept position on are taken to be open.
+    Before the first step, half messages from the stored position on are considered open. After the last step it is
+    known which ones have ended: `halves.is_loaded`.
     """
-    first, position = _kept(store, offsets, names.HALF_TOPIC)
-    first_op, op_position = _kept(store, offsets, names.HALF_OP_TOPIC)
-    begin = max(first_op, op_position - DONE_RECORDS_MAX)
-    floor = max(first, position - HISTORY_MAX, _first_after(store, begin))
-    halves.ledger = Ledger(min(floor, position), position)
-    halves.op_queue = OpQueue(op_position)
-    halves.end_at_start = halves.end
+    log_end = store.log.end
+    op_position, begin = _begin(halves, store, offsets)
     yield
+    if store.dispatched < log_end:  # if a slave has become a master, queues may lack the newest records
+        while store.dispatched < log_end:
+            yield
+        op_position, begin = _begin(halves, store, offsets)
+    halves.end_at_start = halves.end
     durable = store.durability.durable_to
     for op_offset, record in _op_records(store, begin):
         ended = op_records.decode(record)
@@ -66,35 +73,47 @@ def load(halves: HalfQueue, store: Store, offsets: Offsets) -> Iterator[None]:
             halves.op_queue.add(op_offset, max(ended, default=-1))
         if op_offset % BATCH == 0:
             yield
-    if not store.report.clean:
-        _find_commits(halves, store)
+    if not is_whole or halves.has_open:  # a disk may have refused the last op records of a clean stop
+        yield from _find_commits(halves, store)
+    halves.is_loaded = True
     halves.settle()
 
 
+def _begin(halves: HalfQueue, store: Store, offsets: Offsets) -> tuple[int, int]:
+    """Consider half messages from the stored position on open. Returns the stored op record, and the first to read."""
+    first, position = _kept(store, offsets, names.HALF_TOPIC)
+    first_op, op_position = _kept(store, offsets, names.HALF_OP_TOPIC)
+    begin = max(first_op, op_position - DONE_RECORDS_MAX)
+    floor = max(first, position - HISTORY_MAX, _first_after(store, begin))
+    halves.ledger = Ledger(min(floor, position), position)
+    halves.op_queue = OpQueue(op_position)
+    return op_position, begin
+
+
 def _kept(store: Store, offsets: Offsets, topic: str) -> tuple[int, int]:
-    """The first offset of a queue, and how far it is done."""
+    """The first offset of a queue, and its stored position."""
     start, end = store.reader.offsets(topic, HALF_QUEUE)
-    kept = offsets.get(GROUP, topic, HALF_QUEUE)
+    kept = offsets.get(TRANSACTION_GROUP, topic, HALF_QUEUE)
     position = min(max(kept, start), end)
     if kept not in (-1, position):
-        log.warning("%s goes on at offset %d, not %d: it goes from %d to %d", topic, position, kept, start, end)
+        log.warning("%s continues at offset %d, not %d: it has the offsets %d to %d", topic, position, kept, start, end)
     return start, position
 
 
 def _first_after(store: Store, op_offset: int) -> int:
-    """The first half message that lies after an op record; 0: there was no op record before it."""
+    """The first half message after an op record in the log; 0 if there was no op record before it."""
     ops, halves = (store.queues.get(topic, HALF_QUEUE) for topic in (names.HALF_OP_TOPIC, names.HALF_TOPIC))
     if ops is None or halves is None or op_offset == 0 or not ops.start <= op_offset < ops.end:
         return 0
     try:
         return _first_from(halves, ops.entry(op_offset)[0])
     except (OSError, StoreError) as error:
-        log.error("queues of transactions can't be read: %s", error)
+        log.error("the queues of transactions can't be read: %s", error)
         return halves.end
 
 
 def _first_from(queue: ConsumeQueue, physical_offset: int) -> int:
-    """The first message of a queue that lies at or after an offset of the log."""
+    """The first message of a queue at or after a log offset."""
     low, high = queue.start, queue.end
     while low < high:
         middle = (low + high) // 2
@@ -106,7 +125,7 @@ def _first_from(queue: ConsumeQueue, physical_offset: int) -> int:
 
 
 def _op_records(store: Store, offset: int) -> Iterator[tuple[int, StoredMessage]]:
-    """Op records from here on. Those that can't be read are passed over."""
+    """Op records from this offset on. Those that can't be read are skipped."""
     end = store.reader.offsets(names.HALF_OP_TOPIC, HALF_QUEUE)[1]
     while offset < end:
         result = store.reader.get(names.HALF_OP_TOPIC, HALF_QUEUE, offset, BATCH)
@@ -114,55 +133,54 @@ def _op_records(store: Store, offset: int) -> Iterator[tuple[int, StoredMessage]
             try:
                 record = decode_record(raw)
             except CorruptRecordError as error:
-                log.error("an op record is damaged, and passed over: %s", error)
+                log.error("skipped a damaged op record: %s", error)
                 continue
             yield record.queue_offset, record
         if result.next_offset <= offset:
-            log.error("op record %d can't be read, and is passed over: its transactions are asked for again", offset)
+            log.error("skipped op record %d, which can't be read: its transactions will be checked again", offset)
         offset = max(result.next_offset, offset + 1)
 
 
-def _find_commits(halves: HalfQueue, store: Store) -> None:
-    """Commits that no op record names: their half messages have ended."""
+def _find_commits(halves: HalfQueue, store: Store) -> Iterator[None]:
+    """Find commits that no op record names, and mark their half messages as ended."""
+    found = 0
     try:
-        begin = _search_from(store)
-        found = sum(_ended_by(halves, commit) for commit in _commits(store, begin))
+        for number, record in enumerate(store.log.records(_search_from(store)), 1):
+            if transaction_of(record.sys_flag) == _COMMIT:
+                found += _ended_by(halves, record.message())
+            if number % RECORDS_IN_SLICE == 0:
+                yield
     except (OSError, StoreError) as error:
-        log.error("commits at the end of the log can't be searched for, their producers are asked again: %s", error)
+        log.error("can't search the end of the log for commits, so their producers will be asked again: %s", error)
         return
     if found:
-        log.info("%d transactions were committed before the crash, and are not asked for again", found)
+        log.info("%d transactions were committed before the crash, and will not be checked again", found)
 
 
 def _search_from(store: Store) -> int:
-    """Where the last op record lies, or some half message near the end of the log."""
-    ops, halves = (store.queues.get(topic, HALF_QUEUE) for topic in (names.HALF_OP_TOPIC, names.HALF_TOPIC))
-    limit = store.log.end - SEARCHED_BYTES_MAX
-    last_op = -1 if ops is None or ops.start == ops.end else ops.entry(ops.end - 1)[0]
-    if last_op >= limit and last_op >= 0:
-        return last_op
-    first = None if halves is None else _first_from(halves, limit)
-    return store.log.end if halves is None or first == halves.end else halves.entry(first or 0)[0]
+    """The log offset of the half message that the last op record names last, or of one near the end of the log."""
+    halves = store.queues.get(names.HALF_TOPIC, HALF_QUEUE)
+    if halves is None or halves.start == halves.end:
+        return store.log.end
+    first = max(_last_named(store), _first_from(halves, store.log.end - SEARCHED_BYTES_MAX), halves.start)
+    return store.log.end if first >= halves.end else halves.entry(first)[0]
 
 
-def _commits(store: Store, begin: int) -> Iterator[StoredMessage]:
-    for record in store.log.records(begin):
-        if transaction_of(record.sys_flag) == _COMMIT:
-            yield record.message()
+def _last_named(store: Store) -> int:
+    """The half message that the last op record names last; -1 if there is none."""
+    end = store.reader.offsets(names.HALF_OP_TOPIC, HALF_QUEUE)[1]
+    named = [op_records.decode(record) for _, record in _op_records(store, end - 1)] if end > 0 else []
+    return named[-1][-1] if named and named[-1] else -1
 
 
 def _ended_by(halves: HalfQueue, commit: StoredMessage) -> bool:
-    """A retry of a committed message has the bits of a commit, too: so the half message must be the same message."""
+    """Mark a commit's half message. A retry of a committed message also has the commit bits, so both are compared."""
     half = halves.half_at(commit.prepared_offset)
     if half is None or half.unique_key != commit.properties.get(Property.UNIQUE_KEY):
         return False
     if commit.topic not in (half.real_topic, names.SCHEDULE_TOPIC):
         return False
-    standing = halves.standing(half)
-    if standing.end is not None:
-        return False
-    halves.ended(standing, Fate.COMMITTED, 0)
-    return True
+    return halves.committed_before_start(half)
 
 
 def _is_end(fate: Fate | None) -> bool:

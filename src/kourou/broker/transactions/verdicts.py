@@ -1,13 +1,13 @@
-"""What a check does with an open half message.
+"""Decides how a check treats an open half message.
 
     asked often enough ─▶ discard
     stored after the round began, or too young ─▶ wait
-    immune: its producer said for how long ─▶ copy, and ask nobody
-    else ─▶ copy, and ask a producer of its group
+    immune, for the time that its producer has set ─▶ copy, but do not ask
+    otherwise ─▶ copy, and ask a producer of its group
 
-The age of a half message is counted from its birth, by the clock of its producer. If that clock is ahead of ours, the
-store time counts. The age is that of a message stored now: store times never go back, so a half message does not become
-younger when the time of day is set back.
+The age of a half message is counted from its birth, by the clock of its producer. If it is ahead, the store time
+counts. The age is relative to the store time of a new message, which never goes back: so a half message does
+not become younger when the clock is set back.
 
 Java: TransactionalMessageServiceImpl.check, needDiscard, needSkip.
 """
@@ -19,7 +19,7 @@ from kourou.broker.transactions.half_records import Half
 
 
 class Verdict(Enum):
-    """What a check does with a half message."""
+    """How a check treats a half message."""
 
     WAIT = auto()
     COPY = auto()
@@ -28,11 +28,11 @@ class Verdict(Enum):
 
 
 def judge(half: Half, stamp_ms: int, round_ms: int, settings: BrokerSettings, kept_ms: int) -> Verdict:
-    """`stamp_ms` is the store time of a message that arrives now, `round_ms` that of one when the round began.
+    """`stamp_ms` is the store time of a message that arrives now, `round_ms` the store time when the round began.
     `kept_ms` is how long messages are kept (fileReservedTime).
 
-    One that is older than messages are kept is discarded while its record is there; but never one that nobody was
-    asked about.
+    A half message that is older than that is discarded while its record still exists, but only if its producer has been
+    asked at least once.
     """
     record = half.record
     age_ms = stamp_ms - min(record.born_ms, record.stored_ms)
