@@ -1,1 +1,1 @@
-"""asyncio connections that carry frames: back-pressure, limits, TLS. Knows nothing of what the frames ask for."""
+"""asyncio connections that carry frames: back-pressure, limits, TLS. Does not know the meaning of the frames."""

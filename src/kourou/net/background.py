@@ -1,9 +1,9 @@
-"""Who reads a backlog takes what time of the loop the others leave.
+"""Throttles bulk readers: while other clients are active, they share a limited part of the event loop.
 
-A reader that asks for its next megabyte while the last one is still under way keeps the loop, and a processor, busy for
-as long as there is something to read. Those who wait for one answer each would notice. So while others ask as well,
-readers in bulk have a share of the loop's time together, and their turns come one after the other; while nobody else
-asks, they have all of it.
+A bulk reader, which asks for its next megabyte while the last one is still in flight, keeps the event loop and a
+processor busy as long as there are messages to read. That would delay clients that wait for a single answer. So while
+other clients send requests, all bulk readers together get a share of the loop's time, one at a time; otherwise they get
+all of it.
 """
 
 import asyncio
@@ -13,29 +13,29 @@ from collections.abc import Callable
 from math import inf
 
 QUIET = 0.1
-"""Seconds without a request of anybody else after which readers in bulk have all the time."""
+"""After this many seconds without requests of other clients, bulk readers get all of the time."""
 
 SPENT_MAX = 0.005
-"""Seconds that one turn counts for at most: who was held up by the machine has not used that time."""
+"""The most seconds that a turn counts for: a longer turn was delayed by the machine and did not use that time."""
 
 CATCH_UP = 0.002
-"""Seconds by which turns may make up for timers that fired late: these count in milliseconds."""
+"""The most seconds by which turns make up for timers that fired late; timers have a resolution of milliseconds."""
 
 
 class Background:
-    """The turns of readers in bulk. `share` says how much of the time they may have beside others: above 0 to 1."""
+    """The turns of bulk readers. `share` returns their share of the time while others are active: above 0, up to 1."""
 
     def __init__(self, share: Callable[[], float], clock: Callable[[], float] = time.perf_counter) -> None:
-        """`clock` measures turns: a loop's own may stand still meanwhile."""
+        """`clock` measures turns, because the loop's own clock may stand still during a turn."""
         self.share = share
         self._clock = clock
         self._turns: deque[Callable[[], None]] = deque()
         self._due = -inf  # the loop's time before which no turn begins
         self._timer: asyncio.Handle | None = None
-        self.others_asked = -inf  # the loop's time when somebody else asked last
+        self.others_asked = -inf  # the loop's time of the last request of another client
 
     def ask(self, turn: Callable[[], None]) -> None:
-        """Call `turn` when it may be."""
+        """Call `turn` as soon as the share allows it."""
         loop = asyncio.get_running_loop()
         if not self._turns and self._is_quiet(loop):
             loop.call_soon(turn)

@@ -1,10 +1,10 @@
-"""Our own requests on a connection: which await an answer, and until when.
+"""Our own requests on a connection that await an answer, with their deadlines.
 
     number ─▶ begin ─▶ future ─▶ answer          the peer answered
                           ├────▶ time-out        one timer for all requests, which looks every `SWEEP` seconds
                           └────▶ fail            the connection is lost
 
-A request costs neither a task nor a timer, so that a client can have tens of thousands under way.
+A request needs neither a task nor a timer, so that a client can have tens of thousands in flight.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from kourou.net.errors import ConnectionLostError, RequestTimedOutError, TooMany
 from kourou.protocol.command import Command
 
 SWEEP = 0.05
-"""Seconds by which a time-out may be late."""
+"""The most seconds by which a timeout may be late."""
 
 NUMBER_MAX = 2**31 - 1
 
@@ -26,7 +26,7 @@ class Calls:
     def __init__(self, loop: asyncio.AbstractEventLoop, count_max: int) -> None:
         self.peer = ""
         self.on_time_out: Callable[[float, float], None] | None = None
-        """Called with the time when a request began and its time-out in seconds, after it has timed out."""
+        """Called after a request has timed out, with the time when it began and its timeout in seconds."""
         self._loop = loop
         self._count_max = count_max
         self._waiting: dict[int, asyncio.Future[Command]] = {}
@@ -47,7 +47,7 @@ class Calls:
                 return self._last_number
 
     def begin(self, number: int, code: int, timeout: float) -> "asyncio.Future[Command]":
-        """The future answer to a request that is being sent. It may fail with a TransportError."""
+        """Returns the future answer to a request that is being sent; it may fail with a TransportError."""
         future: asyncio.Future[Command] = self._loop.create_future()
         self._waiting[number] = future
         due = self._loop.time() + timeout
@@ -60,17 +60,17 @@ class Calls:
         return future
 
     def answer(self, command: Command) -> None:
-        """An answer came. One that nobody awaits is dropped."""
+        """An answer arrived. It is dropped if its caller no longer waits."""
         future = self._waiting.pop(command.opaque, None)
         if future is not None and not future.done():
             future.set_result(command)
 
     def forget(self, number: int) -> None:
-        """Nobody awaits this answer any more."""
+        """The caller no longer waits for this answer."""
         self._waiting.pop(number, None)
 
     def fail(self, why: str) -> None:
-        """No answer will come: the connection is lost. Each request gets an error of its own."""
+        """The connection is lost: fail all requests, each with an error of its own."""
         self.stop()
         self.on_time_out = None
         waiting, self._waiting = self._waiting, {}
@@ -78,14 +78,14 @@ class Calls:
             fail_future(future, ConnectionLostError(why))
 
     def stop(self) -> None:
-        """No time-outs any more: the connection is being ended."""
+        """Stop timeouts, because the connection is being ended."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self._deadlines.clear()
 
     def _look(self) -> None:
-        """Which requests have timed out?"""
+        """Fail the requests that have timed out."""
         self._timer = None
         now, deadlines = self._loop.time(), self._deadlines
         while deadlines:
@@ -98,7 +98,7 @@ class Calls:
             heappop(deadlines)
             self._waiting.pop(number, None)
             if is_waiting and future is not None:
-                text = f"no answer from {self.peer} to request {code} in {timeout:g} s"
+                text = f"no answer from {self.peer} to request {code} within {timeout:g} s"
                 fail_future(future, RequestTimedOutError(text))
                 if self.on_time_out is not None:
                     self.on_time_out(due - timeout, timeout)
@@ -107,7 +107,7 @@ class Calls:
 def fail_future(
     future: "asyncio.Future[object] | asyncio.Future[Command] | asyncio.Future[None]", error: Exception
 ) -> None:
-    """A future that may have been awaited, or not any more, which is no fault to be logged."""
+    """Fail a future. If it is no longer awaited, asyncio does not log the error."""
     if not future.done():
         future.set_exception(error)
         future.exception()

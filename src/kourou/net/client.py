@@ -1,9 +1,10 @@
-"""Connections that we open."""
+"""Opens connections to servers."""
 
 import asyncio
 
-from kourou.net.connection import Connection, Handler, NoRequests
+from kourou.net.connection import Connection
 from kourou.net.errors import ConnectFailedError, ConnectionLostError
+from kourou.net.handlers import Handler, NoRequests
 from kourou.net.limits import Budget, Limits
 from kourou.net.tls import TlsLayer, TlsSettings
 
@@ -20,7 +21,7 @@ async def connect(
     timeout: float = CONNECT_TIMEOUT,
     ends_if_silent: bool = False,
 ) -> Connection:
-    """A connection to `host:port`, in TLS when its settings are given. Raises ConnectFailedError."""
+    """Connect to `host:port`, with TLS if settings are given. Raises ConnectFailedError."""
     limits = limits or Limits()
 
     def make(layer: TlsLayer | None) -> Connection:
@@ -30,7 +31,7 @@ async def connect(
 
     loop = asyncio.get_running_loop()
     if "\0" in host:
-        raise ConnectFailedError(f"no connection to {host!r}:{port}: no name")
+        raise ConnectFailedError(f"no connection to {host!r}:{port}: this is not a valid host name")
     try:
         layer = None if tls is None else TlsLayer(tls.client_context, server_side=False, server_hostname=host)
         async with asyncio.timeout(timeout):
@@ -41,7 +42,7 @@ async def connect(
                 connection.close()
                 raise
     except TimeoutError:
-        raise ConnectFailedError(f"no connection to {host}:{port} in {timeout:g} s") from None
-    except (OSError, OverflowError, ValueError, ConnectionLostError) as error:  # odd names and ports among them
+        raise ConnectFailedError(f"no connection to {host}:{port} within {timeout:g} s") from None
+    except (OSError, OverflowError, ValueError, ConnectionLostError) as error:  # including invalid names and ports
         raise ConnectFailedError(f"no connection to {host}:{port}: {error}") from error
     return connection

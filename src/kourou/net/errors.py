@@ -1,16 +1,16 @@
-"""What can go wrong with a connection, rather than with a request."""
+"""Errors of connections, as opposed to errors of requests."""
 
 from kourou.protocol.errors import KourouError
 
 
 class TransportError(KourouError):
-    """The request may not have reached the peer, or its answer not us."""
+    """The request may not have reached the peer, or the answer may not have reached us."""
 
     retriable = True
 
 
 class ConnectFailedError(TransportError):
-    """No connection to this address: nobody listens, the name does not resolve, TLS does not agree."""
+    """The connection failed: the port is closed, the name does not resolve, or the TLS handshake failed."""
 
 
 class ConnectionLostError(TransportError):
@@ -22,4 +22,4 @@ class RequestTimedOutError(TransportError):
 
 
 class TooManyRequestsError(TransportError):
-    """So many requests await their answer on this connection already that another one would not help."""
+    """Too many requests already await their answers on this connection."""

@@ -2,7 +2,7 @@
 
     bytes ─▶ (PROXY preamble) ─▶ (TLS) ─▶ plain bytes ─▶ Decoder
 
-A server tells the three kinds of a stream apart by its first byte. A client knows which it opened.
+A server distinguishes the three kinds of streams by the first byte. A client knows which kind it opened.
 """
 
 from kourou.net import proxy
@@ -12,9 +12,20 @@ from kourou.protocol.errors import FrameError
 
 
 class Intake:
-    """What one connection receives."""
+    """The incoming half of one connection."""
 
-    __slots__ = ("_is_proxied", "_preamble", "_settings", "_trusted", "decoder", "is_plain", "peer", "started", "tls")
+    __slots__ = (
+        "_is_proxied",
+        "_preamble",
+        "_settings",
+        "_trusted",
+        "_user_part",
+        "decoder",
+        "is_plain",
+        "peer",
+        "started",
+        "tls",
+    )
 
     def __init__(
         self,
@@ -24,26 +35,32 @@ class Intake:
         tls_layer: TlsLayer | None = None,
         trusted_proxies: proxy.Networks = (),
     ) -> None:
-        """A server gives its settings of TLS; a client that opened a connection in TLS gives the layer."""
+        """A server passes its TLS settings; a client that opened a connection with TLS passes the layer."""
         self.decoder = frame.Decoder(frame_size)
-        self.peer = ""  # "ip:port" of the client, as the PROXY preamble says if there is one
+        self.peer = ""  # "ip:port" of the client, from the PROXY preamble if there is one
         self.tls = tls_layer
-        self.is_plain = tls is None and tls_layer is None  # bytes go to the decoder as they are
+        self.is_plain = tls is None and tls_layer is None  # bytes go to the decoder unchanged
         self._settings = tls
+        self._user_part = None if tls is None else tls.user_part
         self._trusted = trusted_proxies
         self._preamble = bytearray()  # the first bytes of a stream that is not recognised yet
-        self._is_proxied = False  # a PROXY preamble was there
-        self.started: float | None = None  # when the first byte of something unfinished came
+        self._is_proxied = False  # the stream began with a PROXY preamble
+        self.started: float | None = None  # when the first byte of the unfinished frame, preamble or handshake arrived
 
     @property
     def is_closed(self) -> bool:
         """The peer has ended TLS."""
         return self.tls is not None and self.tls.closed
 
-    def unwrap(self, data: bytes) -> tuple[bytes, bytes]:
-        """Plain bytes of what came, and bytes that are to be sent to the peer.
+    @property
+    def user(self) -> str | None:
+        """The user that the peer's certificate names, once the handshake is done; None if it names none."""
+        return None if self.tls is None or self._user_part is None else self.tls.certificate.user(self._user_part)
 
-        Raises FrameError, ssl.SSLError, OSError, ValueError: the stream can't go on.
+    def unwrap(self, data: bytes) -> tuple[bytes, bytes]:
+        """The plain bytes of a read, and bytes to send to the peer.
+
+        Raises FrameError, ssl.SSLError, OSError, ValueError if the stream can't continue.
         """
         if self.is_plain:
             return data, b""
@@ -56,7 +73,7 @@ class Intake:
         return (data, b"") if self.tls is None else self.tls.receive(data)
 
     def _recognise(self, data: bytes, settings: TlsSettings) -> bytes | None:
-        """The bytes after the preamble; None if there are none yet."""
+        """The bytes after the preamble; None if more bytes are needed."""
         if not data:
             return None
         if data[0] in proxy.FIRST_BYTES and not self._is_proxied:
@@ -67,17 +84,17 @@ class Intake:
                 return None
             address, size = parsed
             self.peer = address or self.peer
-            self._is_proxied = True  # a second preamble would be the client's own, to pretend another address
+            self._is_proxied = True  # a second preamble would come from the client itself, to fake its address
             data = data[size:]
             self._preamble = bytearray(data)
             if not data:
                 return None
         if data[0] == HANDSHAKE_BYTE:
             if settings.mode is TlsMode.DISABLED:
-                raise FrameError("the peer uses TLS, which is disabled here (tls.server.mode)")
+                raise FrameError("the peer uses TLS, which is disabled on this server (tls.server.mode)")
             self.tls = TlsLayer(settings.server_context, server_side=True)
         elif settings.mode is TlsMode.ENFORCING:
-            raise FrameError("the peer uses plain text, and TLS is required here (tls.server.mode)")
+            raise FrameError("the peer uses plain text, but TLS is required on this server (tls.server.mode)")
         else:
             self.is_plain = True
         self._settings = None
@@ -86,11 +103,11 @@ class Intake:
 
     @property
     def has_begun(self) -> bool:
-        """Something of the peer's is begun and not finished: a frame, a preamble, a handshake."""
+        """Whether a frame, preamble or handshake of the peer is incomplete."""
         return bool(self.decoder.buffered or self._preamble or (self.tls is not None and not self.tls.ready))
 
     def note(self, now: float, *, whole: bool) -> None:
-        """After a read: did it bring something `whole`, and is something begun?"""
+        """Update the timer after a read; `whole`: the read completed something."""
         begun = self.has_begun
         if whole or not begun:
             self.started = None
@@ -98,11 +115,19 @@ class Intake:
             self.started = now
 
     def unfinished_for(self, now: float) -> float:
-        """Seconds since the first byte of what is begun and not finished."""
+        """Seconds since the first byte of the incomplete frame, preamble or handshake; 0 if there is none."""
         return 0.0 if self.started is None else now - self.started
 
     def forget(self) -> int:
-        """The connection is lost. Bytes that were held of an unfinished frame."""
+        """The connection is lost. Returns the number of bytes held of an incomplete frame."""
         held = self.decoder.buffered
         self.decoder = frame.Decoder(0)
         return held
+
+
+def address_of(name: object) -> str:
+    """ "ip:port" of a socket name; "" if it is not an IP socket."""
+    if not isinstance(name, tuple) or len(name) < 2:
+        return ""
+    host, port = name[0], name[1]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,7 +1,7 @@
 """Giving memory back to the system.
 
-The C library keeps what was freed for the next need, as long as anything behind it is in use. After peers that hoarded
-half frames are gone, that may be hundreds of megabytes.
+The C library keeps freed memory for later use as long as any memory after it is in use. After peers with incomplete
+frames or large answers are gone, that may be hundreds of megabytes.
 """
 
 import ctypes
@@ -11,6 +11,6 @@ _trim: Final = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
 
 def give_memory_back() -> None:
-    """Where the C library can do it; a few milliseconds at most."""
+    """Give back free memory if the C library supports it; takes a few milliseconds at most."""
     if _trim is not None:
         _trim(0)

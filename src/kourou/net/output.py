@@ -1,10 +1,10 @@
-"""What a connection sends: answers gather and leave in one write; how much is unsent; how the stream ends.
+"""The outgoing half of a connection: gathers answers into one write, limits unsent bytes, ends the stream.
 
     send ─▶ gather ─▶ flush ─▶ (TLS) ─▶ transport
-                                          └▶ pause, resume      the peer does not read; it does again
+                                          └▶ pause, resume      the peer does not read; it reads again
 
-How it ends: `finish` says that no more comes (FIN) when all is sent, and gives the peer some time to close too. A
-socket that is closed with bytes unread is reset, and the peer may lose answers that are on their way.
+At the end, `finish` sends a FIN after all bytes, and gives the peer some time to close as well. If a socket is closed
+while it has unread bytes, it is reset, and the peer may lose answers that are in flight.
 """
 
 import asyncio
@@ -34,6 +34,7 @@ class Output:
         "is_finished",
         "is_gathering",
         "is_paused",
+        "largest",
         "last_active",
         "tls",
     )
@@ -45,7 +46,7 @@ class Output:
         account: Callable[[], None],
         abort: Callable[[str], None],
     ) -> None:
-        """`account` is called when bytes leave at another time than after a read; `abort` ends the connection."""
+        """`account` is called when bytes are sent other than after a read; `abort` ends the connection."""
         self._loop = loop
         self._limits = limits
         self._account = account
@@ -53,14 +54,15 @@ class Output:
         self._transport: asyncio.Transport | None = None
         self.tls: TlsLayer | None = None
         self._out: list[bytes] = []
-        self.gathered = 0  # bytes that gather
-        self.is_gathering = False  # requests are being served: answers leave together when all are
+        self.gathered = 0  # bytes gathered so far
+        self.is_gathering = False  # while requests are being served: their answers are sent together
         self._flush_due = False
         self.is_paused = False  # the peer does not read
-        self.is_finished = False  # nothing is sent any more, and our FIN is sent or waits for what is unsent
+        self.is_finished = False  # nothing more is accepted; our FIN is sent, or follows the unsent bytes
         self.has_written = False
+        self.largest = 0  # bytes of the largest write
         self.last_active = loop.time()  # when something was last written, or read by the peer
-        self._writable: asyncio.Future[None] | None = None  # for those who wait for the peer to read
+        self._writable: asyncio.Future[None] | None = None  # for callers that wait for the peer to read
         self._linger: asyncio.TimerHandle | None = None
 
     def attach(self, transport: asyncio.Transport) -> None:
@@ -69,17 +71,17 @@ class Output:
 
     @property
     def unsent(self) -> int:
-        """Bytes that the transport has not sent yet."""
+        """How many bytes the transport has not sent yet."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def send(self, data: bytes) -> None:
-        """Gathered with others, and sent soon. Dropped if the connection is gone."""
+        """Gather bytes with others, to be sent soon. They are dropped if the connection is gone."""
         if self._transport is None or self.is_finished:
             return
         self._out.append(data)
         self.gathered += len(data)
         if self.gathered >= self._limits.pause_writing:
-            self.flush()  # no use to gather more; the transport says when it is too much
+            self.flush()  # gathering more has no benefit; the transport reports when it is too much
             if not self.is_gathering:
                 self._account()
         elif not self.is_gathering and not self._flush_due:
@@ -107,12 +109,13 @@ class Output:
                 self._abort(f"TLS: {error}")
 
     def write(self, data: bytes) -> None:
-        """These bytes as they are, before all that gathers."""
+        """Write these bytes unchanged, before the gathered ones."""
         transport = self._transport
         if not data or transport is None or self.is_finished or transport.is_closing():
             return
         self.last_active = self._loop.time()
         self.has_written = True
+        self.largest = max(self.largest, len(data))
         transport.write(data)
         if self.is_paused and transport.get_write_buffer_size() > self._limits.unsent:
             self._abort(f"more than {self._limits.unsent} bytes of answers are unsent: the peer does not read")
@@ -124,11 +127,11 @@ class Output:
     # ── Pressure ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def pause(self) -> None:
-        """The transport has more unsent bytes than it should."""
+        """Called when the transport has too many unsent bytes."""
         self.is_paused = True
 
     def resume(self) -> None:
-        """The peer has read most of them."""
+        """Called when the peer has read most of them."""
         self.is_paused = False
         self.last_active = self._loop.time()
         if self.is_finished and self._transport is not None and self._linger is None:
@@ -136,7 +139,7 @@ class Output:
         self._wake()
 
     async def wait_writable(self) -> None:
-        """Wait until the peer has read most of what was sent, or the connection is gone."""
+        """Wait until the peer has read most of the sent bytes, or the connection is closed."""
         while self.is_paused and self._is_open:
             if self._writable is None:
                 self._writable = self._loop.create_future()
@@ -150,20 +153,20 @@ class Output:
     # ── The end ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def finish(self) -> None:
-        """Send what is unsent, then our FIN, and let the peer close first. What is sent later is dropped."""
+        """Send the unsent bytes, then our FIN, and let the peer close first. Later bytes are dropped."""
         transport = self._transport
         assert transport is not None and not self.is_finished
         self.is_finished = True
         if transport.get_write_buffer_size():
-            transport.set_write_buffer_limits(high=0)  # `resume` is called when all is sent
+            transport.set_write_buffer_limits(high=0)  # `resume` is called when everything is sent
         else:
             self._send_fin(transport)
 
     def _send_fin(self, transport: asyncio.Transport) -> None:
-        """Say that no more comes, and give the peer some time to close too.
+        """Send a FIN, and give the peer some time to close as well.
 
-        Not with the transport's write_eof: when the peer has reset the connection meanwhile, asyncio raises out of the
-        loop and uvloop reports a fatal error there. The twin shares the connection, not the file descriptor.
+        The transport's write_eof is not used: if the peer has reset the connection, asyncio raises from the event loop,
+        and uvloop reports a fatal error. The copy shares the connection, but not the file descriptor.
         """
         try:
             number = transport.get_extra_info("socket").fileno()
@@ -175,7 +178,7 @@ class Output:
             self._linger = self._loop.call_later(self._limits.linger, transport.close)
 
     def stop(self) -> None:
-        """The connection is being ended: no timer is needed any more."""
+        """The connection is being ended: cancel the timer."""
         if self._linger is not None:
             self._linger.cancel()
 
@@ -186,7 +189,7 @@ class Output:
         self._out.clear()
         self.gathered = 0
         self._wake()
-        self._account, self._abort = _nothing, _nothing  # so that the connection is freed without a collector
+        self._account, self._abort = _nothing, _nothing  # so that the connection is freed without the garbage collector
 
 
 def _nothing(*_: object) -> None:

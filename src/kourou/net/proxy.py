@@ -3,8 +3,8 @@
     v1   PROXY TCP4 192.0.2.1 192.0.2.2 56324 9876\\r\\n
     v2   12-byte signature, version|command, family|transport, length:int16, addresses, extensions
 
-No RocketMQ frame starts like either of them, so a listener recognises them by the first byte. It believes a preamble
-only from addresses that an operator trusts (proxyProtocolTrusted): anybody else could claim any address.
+No RocketMQ frame starts like either of them, so a listener recognises them by the first byte. It accepts a preamble
+only from addresses that the operator trusts (proxyProtocolTrusted), since any other peer could claim any address.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ def networks(text: str) -> Networks:
 
 
 def is_trusted(address: str, trusted: Networks) -> bool:
-    """May the peer at "ip:port" say for whom it speaks?"""
+    """May the peer at "ip:port" send a preamble?"""
     if not trusted:
         return False
     try:
@@ -44,7 +44,7 @@ def is_trusted(address: str, trusted: Networks) -> bool:
 def parse(data: bytes) -> tuple[str | None, int] | None:
     """The client's "ip:port" (None: unknown or local) and the preamble's size; None: more bytes are needed.
 
-    Raises FrameError for bytes that start like a preamble and are none.
+    Raises FrameError for bytes that start like a preamble but are not one.
     """
     if data[:1] == V1_PREFIX[:1]:
         return _parse_v1(data)
@@ -57,7 +57,7 @@ def _parse_v1(data: bytes) -> tuple[str | None, int] | None:
     end = data.find(b"\r\n", 0, V1_SIZE_MAX)
     if end < 0:
         if len(data) >= V1_SIZE_MAX:
-            raise FrameError(f"PROXY preamble without an end within {V1_SIZE_MAX} bytes")
+            raise FrameError(f"PROXY preamble does not end within {V1_SIZE_MAX} bytes")
         return None
     words = data[:end].decode("latin-1").split(" ")
     if words[1:2] == ["UNKNOWN"]:
@@ -78,7 +78,7 @@ def _parse_v2(data: bytes) -> tuple[str | None, int] | None:
     version, command = data[12] >> 4, data[12] & 15
     size = V2_HEAD_SIZE + int.from_bytes(data[14:16])
     if version != 2 or command > 1 or size > V2_SIZE_MAX:
-        raise FrameError(f"PROXY preamble of version {version}, command {command}, {size} bytes is not served")
+        raise FrameError(f"PROXY preamble of version {version}, command {command}, {size} bytes is not supported")
     if len(data) < size:
         return None
     width = {0x11: 4, 0x21: 16}.get(data[13])

@@ -1,24 +1,37 @@
-"""TLS as a layer of bytes: what came from the peer in, plain text and bytes to send out. No sockets here.
+"""TLS as a layer over bytes: bytes from the peer go in, plain text and bytes to send come out. No sockets here.
 
-A server tells TLS from plain text by the first byte of a connection, so both are served on one port (Java: TlsMode).
-That needs the layer inside the connection rather than in asyncio's transports, which decide before the first byte.
+A server distinguishes TLS from plain text by the first byte of a connection, so it serves both on one port (Java:
+TlsMode). That requires the layer inside the connection, because asyncio's transports decide before the first byte.
 """
 
 import ssl
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Final
+
+from kourou.net.certificates import Certificate, UserPart
 
 HANDSHAKE_BYTE = 0x16
 READ_SIZE = 64 * 1024
 
+HANDSHAKE_MAX: Final = 256 * 1024
+"""The most bytes of a handshake, including the certificates of the peer."""
+
+WITHOUT_TEXT_MAX: Final = 64 * 1024
+"""The most bytes that a peer may send after the handshake without any plain text in them. A record has at most 16 KiB;
+more bytes are a flood of records that only cost work, such as those that change keys."""
+
+PROTOCOLS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+"""The supported versions. Older ones are insecure, and no setting enables them."""
+
 
 class TlsMode(Enum):
-    """What a server does with a peer that speaks TLS, and with one that does not."""
+    """How a server treats peers with TLS, and peers without."""
 
     DISABLED = "disabled"
     PERMISSIVE = "permissive"
@@ -27,56 +40,97 @@ class TlsMode(Enum):
 
 @dataclass(frozen=True)
 class TlsSettings:
-    """Where certificates are, for the side that uses these settings. Java: TlsSystemConfig."""
+    """Certificates and options of TLS for one side of a connection. Java: TlsSystemConfig."""
 
     mode: TlsMode = TlsMode.PERMISSIVE
-    test_mode: bool = True  # a certificate made up at start, peers not verified: Apache's default
+    test_mode: bool = True  # self-signed certificate made at the start, peers not verified: Apache's default
     cert_path: str | None = None
     key_path: str | None = None
     key_password: str | None = None
     verify_peer: bool = False
+    check_host: bool = True  # a verified server's certificate must name the host that was connected to
     trust_path: str | None = None
-    client_auth: str = "none"  # what a server asks of clients: none, optional, require
+    client_auth: str = "none"  # whether a server asks clients for certificates: none, optional, require
+    user_part: UserPart | None = None  # the part of a client's certificate that names its user; None: no part
+    protocols: tuple[str, ...] = ()  # of PROTOCOLS; empty: all of them
+    ciphers: str = ""  # for TLS 1.2, as OpenSSL names them; empty: the defaults of Python
+
+    @property
+    def files(self) -> list[Path]:
+        """The files of certificates and keys."""
+        if self.test_mode:
+            return []
+        return [Path(path) for path in (self.cert_path, self.key_path, self.trust_path) if path]
+
+    @property
+    def asks_clients(self) -> bool:
+        """Does a server verify the certificates of its clients?"""
+        return not self.test_mode and self.verify_peer and self.client_auth.lower() in ("optional", "require")
+
+    def read_again(self) -> None:
+        """Read the files again, for new connections.
+
+        Raises OSError, ssl.SSLError, ValueError; nothing has changed then. May be called in any thread.
+        """
+        fresh = replace(self)
+        made = [name for name in ("server_context", "client_context") if name in self.__dict__]
+        self.__dict__.update({name: getattr(fresh, name) for name in made})
 
     @cached_property
     def server_context(self) -> ssl.SSLContext:
-        """Built on first use: a server that never meets TLS pays nothing for it. Raises OSError, ssl.SSLError."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        """Created on first use, so that it costs nothing without TLS. Raises OSError, ssl.SSLError."""
+        context = self._context(ssl.PROTOCOL_TLS_SERVER)
         if self.test_mode:
             _load_made_up_certificate(context)
             return context
         if not self.cert_path or not self.key_path:
-            raise FileNotFoundError("TLS without test mode needs tls.server.certPath and tls.server.keyPath")
+            raise FileNotFoundError("TLS needs tls.server.certPath and tls.server.keyPath, or the test mode")
         context.load_cert_chain(self.cert_path, self.key_path, self.key_password or None)
         wanted = self.client_auth.lower()
-        if wanted in ("optional", "require") and self.verify_peer:
+        if self.asks_clients:
+            context.options |= ssl.OP_NO_TICKET  # no tickets: each connection is verified against the current files
+            context.num_tickets = 0
             if self.trust_path:
                 context.load_verify_locations(self.trust_path)
             else:
                 context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
             context.verify_mode = ssl.CERT_REQUIRED if wanted == "require" else ssl.CERT_OPTIONAL
         elif wanted == "require":
-            raise ValueError("tls.server.need.client.auth=require needs tls.server.authClient=true and a trustCertPath")
+            raise ValueError(
+                "tls.server.need.client.auth=require needs tls.server.authClient=true and tls.server.trustCertPath"
+            )
         return context
 
     @cached_property
     def client_context(self) -> ssl.SSLContext:
-        """For connections that we open. Raises OSError, ssl.SSLError."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        """For outgoing connections. Raises OSError, ssl.SSLError."""
+        context = self._context(ssl.PROTOCOL_TLS_CLIENT)
         if self.test_mode or not self.verify_peer:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
-        elif self.trust_path:
-            context.load_verify_locations(self.trust_path)
         else:
-            context.load_default_certs()
+            context.check_hostname = self.check_host
+            if self.trust_path:
+                context.load_verify_locations(self.trust_path)
+            else:
+                context.load_default_certs()
         if not self.test_mode and self.cert_path and self.key_path:
             context.load_cert_chain(self.cert_path, self.key_path, self.key_password or None)
         return context
 
+    def _context(self, kind: "ssl._SSLMethod") -> ssl.SSLContext:
+        """TLS 1.2 and later, without renegotiation. Raises ssl.SSLError, ValueError."""
+        context = ssl.SSLContext(kind)
+        context.options |= ssl.OP_NO_RENEGOTIATION
+        versions = [PROTOCOLS[name] for name in self.protocols or PROTOCOLS]
+        context.minimum_version, context.maximum_version = min(versions), max(versions)
+        if self.ciphers:
+            context.set_ciphers(self.ciphers)
+        return context
+
 
 def _load_made_up_certificate(context: ssl.SSLContext) -> None:
-    """A self-signed certificate for one process life: it encrypts, and proves nothing."""
+    """A self-signed certificate for the life of the process: it allows encryption, but proves nothing."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -108,33 +162,37 @@ def _load_made_up_certificate(context: ssl.SSLContext) -> None:
 
 
 class TlsLayer:
-    """One connection's TLS. Raises ssl.SSLError for a handshake or a record that does not hold."""
+    """One connection's TLS. Raises ssl.SSLError for an invalid handshake or record."""
 
-    __slots__ = ("_incoming", "_object", "_outgoing", "_waiting", "closed", "ready")
+    __slots__ = ("_incoming", "_object", "_outgoing", "_waiting", "_without_text", "closed", "ready")
 
     def __init__(self, context: ssl.SSLContext, *, server_side: bool, server_hostname: str | None = None) -> None:
+        self._without_text = 0  # bytes received since the last plain text
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._object = context.wrap_bio(self._incoming, self._outgoing, server_side, server_hostname)
         self._waiting: list[bytes] = []  # plain text that must wait for the handshake
         self.ready = False  # the handshake is done
-        self.closed = False  # the peer has said goodbye
+        self.closed = False  # the peer has ended TLS (close_notify)
 
     def start(self) -> bytes:
         """A client's first bytes."""
         return self.receive(b"")[1]
 
     def receive(self, data: bytes) -> tuple[bytes, bytes]:
-        """Plain text from the peer, and bytes that are to be sent to it. After its goodbye nothing counts any more."""
+        """Plain text from the peer, and bytes to send to it. Bytes after its close_notify are ignored."""
         if self.closed:
             return b"", b""
         self._incoming.write(data)
+        self._without_text += len(data)
         if not self.ready:
             try:
                 self._object.do_handshake()
             except ssl.SSLWantReadError:
+                self._check(HANDSHAKE_MAX, "the TLS handshake does not end")
                 return b"", self._outgoing.read()
             self.ready = True
+            self._without_text = 0
             for text in self._waiting:
                 self._object.write(text)
             self._waiting.clear()
@@ -147,10 +205,23 @@ class TlsLayer:
             pass
         except ssl.SSLZeroReturnError:
             self.closed = True
+        if plain:
+            self._without_text = 0
+        elif not self.closed:
+            self._check(WITHOUT_TEXT_MAX, "TLS records without plain text")
         return bytes(plain), self._outgoing.read()
 
+    def _check(self, limit: int, what: str) -> None:
+        if self._without_text > limit:
+            raise ssl.SSLError(f"{what}: {self._without_text} bytes, more than {limit}")
+
+    @property
+    def certificate(self) -> Certificate:
+        """The verified certificate of the peer; empty if there is none, or before `ready`."""
+        return Certificate(self._object.getpeercert() if self.ready else None)
+
     def send(self, text: bytes) -> bytes:
-        """Bytes that carry `text`; none while the handshake is under way."""
+        """The bytes to send for `text`; none before the end of the handshake."""
         if not self.ready:
             self._waiting.append(text)
             return b""
@@ -159,13 +230,13 @@ class TlsLayer:
         return self._outgoing.read()
 
     def alert(self) -> bytes:
-        """What OpenSSL wants to tell the peer about a failure."""
+        """OpenSSL's alert for the peer after a failure."""
         return self._outgoing.read()
 
     def goodbye(self) -> bytes:
-        """The closing bytes."""
+        """The bytes of our close_notify."""
         if not self.ready:
             return b""
-        with suppress(ssl.SSLError):  # it says that the peer's own goodbye is missing, which is not waited for
+        with suppress(ssl.SSLError):  # raised because the peer's close_notify is missing, for which we do not wait
             self._object.unwrap()
         return self._outgoing.read()

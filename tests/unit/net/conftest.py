@@ -11,7 +11,8 @@ import pytest
 
 from kourou.net.background import Background
 from kourou.net.client import connect
-from kourou.net.connection import Connection, Handler
+from kourou.net.connection import Connection
+from kourou.net.handlers import Handler
 from kourou.net.limits import Limits
 from kourou.net.listener import Listener
 from kourou.net.proxy import networks

@@ -1,4 +1,4 @@
-"""What stands at the two ends of a connection under test: handlers, and peers that do exactly what they are told."""
+"""The two ends of a connection under test: handlers, and peers that the test controls."""
 
 import asyncio
 import socket
@@ -60,7 +60,7 @@ BULK = 7
 
 
 class Bulky(Echo):
-    """Knows who reads in bulk."""
+    """Recognises bulk readers."""
 
     def answer(self, connection: Connection, command: Command) -> None:
         super().answer(connection, command)

@@ -82,7 +82,7 @@ def _reader(loop: Loop, count: int, *, share: float = 0.25, seconds: float = 0.0
     return reader
 
 
-def test_all_the_time_if_nobody_else_asks(loop: Loop) -> None:
+def test_all_the_time_without_other_requests(loop: Loop) -> None:
     reader = _reader(loop, 100, others=False)
     loop.run()
     assert reader.began[-1] == pytest.approx(100 + 0.099)
@@ -174,7 +174,7 @@ BODY = bytes(40_000)
 
 
 async def _ask_all_the_time(dial: Dial, listener: Listener) -> "asyncio.Task[int]":
-    """Somebody else asks, one request after the other."""
+    """Another client sends one request after the other."""
     connection = await dial(listener)
 
     async def ask() -> int:
@@ -206,7 +206,7 @@ async def test_what_comes_while_it_waits(listener: Listener, knock: Knock, dial:
     others.cancel()
 
 
-async def test_who_reads_in_bulk_no_more_is_as_the_others(listen: Listen, knock: Knock) -> None:
+async def test_a_former_bulk_reader_is_served_as_the_others(listen: Listen, knock: Knock) -> None:
     background = Background(lambda: 0.01)
     listener = await listen(Bulky(), background=background)
     peer = await knock(listener)
@@ -221,8 +221,8 @@ async def test_who_reads_in_bulk_no_more_is_as_the_others(listen: Listen, knock:
     assert background.others_asked > before
 
 
-async def test_the_end_of_who_waits(listener: Listener, knock: Knock, dial: Dial) -> None:
-    """Its requests are answered before the end if it is a good one, and nobody minds if it is not."""
+async def test_the_end_of_a_waiting_connection(listener: Listener, knock: Knock, dial: Dial) -> None:
+    """Its requests are answered before the end if it is a good one, and without an error if it is not."""
     others = await _ask_all_the_time(dial, listener)
     peer, rude = await knock(listener), await knock(listener)
     for each in (peer, rude):
@@ -234,7 +234,7 @@ async def test_the_end_of_who_waits(listener: Listener, knock: Knock, dial: Dial
     others.cancel()
 
 
-async def test_a_listener_that_ends_answers_who_waits(listener: Listener, knock: Knock) -> None:
+async def test_a_listener_that_ends_answers_waiting_readers(listener: Listener, knock: Knock) -> None:
     peer = await knock(listener)
     await peer.send([Command(BULK, opaque) for opaque in range(20)])
     first = await peer.command()
@@ -255,4 +255,4 @@ async def test_without_a_background_nothing_changes(listen: Listen, knock: Knock
     peer = await knock(listener)
     await peer.send([Command(BULK, opaque) for opaque in range(20)])
     assert [answer.opaque for answer in await peer.commands(20)] == list(range(20))
-    assert not (await only_connection(listener))._steps_back
+    assert not (await only_connection(listener))._waiting.steps_back

@@ -61,7 +61,7 @@ async def test_time_outs_come_in_their_order_and_hardly_late(loop: ManualLoop, c
     number, answered = begin(calls, 0.1)
     calls.answer(Command(0, number))
     loop.pass_time(0.2 + SWEEP)
-    with pytest.raises(RequestTimedOutError, match=r"no answer from 10.0.0.1:10911 to request 11 in 0.2 s"):
+    with pytest.raises(RequestTimedOutError, match=r"no answer from 10.0.0.1:10911 to request 11 within 0.2 s"):
         quick.result()
     assert answered.done() and not slow.done() and len(calls) == 1
     assert ended == [(0.0, 0.2)]

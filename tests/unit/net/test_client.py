@@ -50,7 +50,7 @@ async def test_addresses_that_are_none(host: str, port: int, tls: TlsSettings | 
 
 
 async def test_giving_up_while_connecting() -> None:
-    """A server that accepts nobody, and whose backlog is full: connections to it are not refused, just not made."""
+    """A server that accepts no connection, with a full backlog: connections to it are not refused, just not made."""
     with ExitStack() as sockets:
         full = sockets.enter_context(socket.socket())
         full.bind(("127.0.0.1", 0))

@@ -6,8 +6,9 @@ import weakref
 
 import pytest
 
-from kourou.net.connection import Connection, NoRequests
+from kourou.net.connection import Connection
 from kourou.net.errors import ConnectionLostError
+from kourou.net.handlers import NoRequests
 from kourou.net.limits import Budget, Limits
 from kourou.net.listener import Listener
 from kourou.net.tls import TlsSettings
@@ -30,6 +31,22 @@ BAD_FRAMES = [
     bytes.fromhex("00000004 00000009"),
     b"GET / HTTP/1.1\r\n\r\n",
 ]
+
+
+@pytest.mark.parametrize(("size", "times"), [(KIB, 0), (2 * MIB, 1)])
+async def test_memory_of_large_answers_is_given_back_when_their_peer_is_gone(
+    size: int, times: int, listen: Listen, knock: Knock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[int] = []
+    monkeypatch.setattr("kourou.net.connection.give_memory_back", lambda: given.append(1))
+    handler = Echo(bytes(size))
+    peer = await knock(await listen(handler))
+    await peer.send(frame.encode(Command(1, 1)))
+    await peer.commands(1)
+    peer.close()
+    await eventually(lambda: handler.gone)
+    await turns()
+    assert len(given) == times
 
 
 # ── The peer makes no sense ─────────────────────────────────────────────────────────────────────────────────────────
@@ -157,7 +174,7 @@ async def test_a_half_closed_peer_whose_requests_wait_for_it_to_read(listen: Lis
     await peer.send(commands)
     peer.half_close()
     server = await only_connection(listener)
-    await eventually(lambda: server._inbox and not server._reading)
+    await eventually(lambda: server._waiting.has_requests and not server._reading)
     assert [answer.opaque for answer in await peer.rest()] == list(range(200))
     await eventually(lambda: handler.gone)
     assert len(handler.seen) == 250
@@ -306,7 +323,7 @@ async def test_shutdown_with_large_answers_to_a_slow_reader_that_goes_on_asking(
     await peer.send([Command(1, opaque, body=bytes(KIB)) for opaque in range(16)])
     server = await only_connection(listener)
     await eventually(lambda: not server._reading)
-    taken = len(handler.seen) + len(server._inbox)
+    taken = len(handler.seen) + len(server._waiting._requests)
     closing = asyncio.create_task(listener.close(20))
     await peer.send([Command(1, 99, body=bytes(KIB))] * 50)
     assert [answer.opaque for answer in await peer.rest()] == list(range(taken))
@@ -314,7 +331,7 @@ async def test_shutdown_with_large_answers_to_a_slow_reader_that_goes_on_asking(
     await closing
 
 
-async def test_shutdown_ends_who_never_reads(listen: Listen, knock: Knock) -> None:
+async def test_shutdown_ends_a_peer_that_never_reads(listen: Listen, knock: Knock) -> None:
     handler = Echo(bytes(8 * MIB))
     listener = await listen(handler)
     peer = await knock(listener, receive_buffer=16 * KIB)
@@ -322,11 +339,11 @@ async def test_shutdown_ends_who_never_reads(listen: Listen, knock: Knock) -> No
     await eventually(lambda: handler.seen)
     await listener.close(0.2)
     assert handler.gone == handler.connections
-    assert handler.gone[0].reason == "not drained in 0.2 s"
+    assert handler.gone[0].reason == "its requests were not answered within 0.2 s"
     assert listener.connections == set()
 
 
-async def test_shutdown_ends_who_is_owed_for_ever(listen: Listen, knock: Knock) -> None:
+async def test_shutdown_ends_a_peer_that_is_never_answered(listen: Listen, knock: Knock) -> None:
     handler = Later()
     listener = await listen(handler)
     peer = await knock(listener)

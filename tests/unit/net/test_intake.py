@@ -68,7 +68,7 @@ def test_a_preamble_counts_from_trusted_addresses_only() -> None:
         intake(trusted=()).unwrap(PREAMBLE)
 
 
-def test_a_second_preamble_is_no_preamble() -> None:
+def test_a_second_preamble_is_refused() -> None:
     """The first comes from the balancer, the second from the client, which would pretend another address."""
     made = intake()
     other = PREAMBLE.replace(b"192.0.2.1 ", b"192.0.2.9 ")
@@ -80,7 +80,10 @@ def test_a_second_preamble_is_no_preamble() -> None:
 
 @pytest.mark.parametrize(
     ("mode", "data", "reason"),
-    [(TlsMode.DISABLED, b"\x16\x03\x01", "disabled here"), (TlsMode.ENFORCING, FRAME, "required here")],
+    [
+        (TlsMode.DISABLED, b"\x16\x03\x01", "disabled on this server"),
+        (TlsMode.ENFORCING, FRAME, "required on this server"),
+    ],
 )
 def test_a_kind_of_stream_that_is_not_served(mode: TlsMode, data: bytes, reason: str) -> None:
     with pytest.raises(FrameError, match=reason):

@@ -98,7 +98,7 @@ def test_a_peer_that_does_not_read_is_ended(world: World) -> None:
     assert world.aborted == ["more than 1000 bytes of answers are unsent: the peer does not read"]
 
 
-async def test_who_waits_for_the_peer_goes_on_when_it_reads(world: World) -> None:
+async def test_a_waiting_sender_continues_when_the_peer_reads(world: World) -> None:
     world.output.pause()
     waiting = [asyncio.create_task(world.output.wait_writable()) for _ in range(3)]
     await asyncio.sleep(0)
@@ -109,7 +109,7 @@ async def test_who_waits_for_the_peer_goes_on_when_it_reads(world: World) -> Non
     assert world.output.last_active == 5.0
 
 
-async def test_who_waits_for_the_peer_goes_on_when_it_is_gone(world: World) -> None:
+async def test_a_waiting_sender_continues_when_the_peer_disconnects(world: World) -> None:
     world.output.pause()
     task = asyncio.create_task(world.output.wait_writable())
     await asyncio.sleep(0)
@@ -129,7 +129,7 @@ def test_the_end_waits_for_what_is_unsent(world: World) -> None:
     assert world.transport.is_closing() and world.transport.writes == [b"a"]
 
 
-def test_after_the_end_nothing_is_sent_and_nobody_is_told(world: World) -> None:
+def test_after_the_end_nothing_is_sent_or_reported(world: World) -> None:
     world.output.send(b"a")
     world.output.detach()
     world.output.send(b"b")

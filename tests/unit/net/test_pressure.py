@@ -10,7 +10,7 @@ from kourou.net.connection import Connection
 from kourou.net.errors import ConnectionLostError
 from kourou.net.limits import Budget, Limits
 from kourou.protocol import frame
-from kourou.protocol.codes import CommandFlag
+from kourou.protocol.codes import CommandFlag, ResponseCode
 from kourou.protocol.command import Command
 
 from .conftest import Dial, Knock, Listen
@@ -20,7 +20,7 @@ KIB = 1024
 MIB = 1024 * KIB
 
 
-# ── Who does not read ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── Slow readers ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_a_peer_that_does_not_read_is_not_read_from(listen: Listen, knock: Knock, dial: Dial) -> None:
@@ -102,13 +102,13 @@ async def test_sending_waits_for_a_peer_that_does_not_read(listen: Listen, knock
     waiting = sum(not send.done() for send in sends)
     assert waiting > 100  # the others are in the sockets' buffers
     assert server.buffered < MIB
-    assert not server.is_writable
+    assert server.is_congested
     assert [command.opaque for command in await peer.commands(300)] == list(range(300))
     await asyncio.gather(*sends)
-    assert server.is_writable
+    assert not server.is_congested
 
 
-async def test_who_waits_to_send_hears_of_the_end(listen: Listen, knock: Knock) -> None:
+async def test_a_waiting_sender_gets_the_end_of_the_connection(listen: Listen, knock: Knock) -> None:
     listener = await listen(limits=Limits(pause_writing=64 * KIB))
     await knock(listener, receive_buffer=16 * KIB)
     server = await only_connection(listener)
@@ -180,7 +180,7 @@ async def test_unread_answers_count_too(listen: Listen, knock: Knock) -> None:
     assert 1 <= len(handler.gone) < 3
 
 
-async def test_what_was_sent_meanwhile_is_not_held_against_anybody(listen: Listen, knock: Knock) -> None:
+async def test_bytes_that_were_sent_meanwhile_are_not_counted(listen: Listen, knock: Knock) -> None:
     """The budget believes what connections said last; before it ends one it looks again."""
     handler = Echo(bytes(600 * KIB))
     listener = await listen(handler, limits=Limits(buffered=MIB, pause_writing=2 * MIB))
@@ -231,7 +231,7 @@ def test_a_budget_ends_no_more_than_it_must() -> None:
     assert budget.held == 500
 
 
-def test_a_budget_looks_again_before_it_ends_anybody() -> None:
+def test_a_budget_counts_again_before_it_ends_a_connection() -> None:
     budget = Budget(1000)
     first, second = Hoarder(budget, 900), Hoarder(budget, 50)
     first.report()
@@ -331,10 +331,10 @@ async def test_a_frame_must_come_to_its_end(start: bytes, listen: Listen, knock:
     assert await peer.ended()
     assert 0.2 <= asyncio.get_running_loop().time() - started < 30
     await eventually(lambda: handler.gone)
-    assert handler.gone[0].reason == "a frame was not whole after 0.2 s"
+    assert handler.gone[0].reason == "a frame was incomplete after 0.2 s"
 
 
-async def test_every_whole_frame_starts_the_time_anew(listen: Listen, knock: Knock) -> None:
+async def test_every_whole_frame_restarts_the_time(listen: Listen, knock: Knock) -> None:
     listener = await listen()
     peer = await knock(listener)
     server = await only_connection(listener)
@@ -404,3 +404,53 @@ async def test_a_thousand_connections_come_and_go(listen: Listen) -> None:
     await eventually(lambda: not listener.connections)
     assert listener.buffered == 0
     assert handler.gone
+
+
+# ── How many ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_connections_of_one_address(listen: Listen, knock: Knock, caplog: pytest.LogCaptureFixture) -> None:
+    """Further ones are closed, and named once; when one has gone, another may come."""
+    listener = await listen(limits=Limits(connections_of_address=3), trusted="10.0.0.0/8")
+    peers = [await knock(listener) for _ in range(3)]
+    await eventually(lambda: len(listener.connections) == 3)
+    for _ in range(5):
+        assert await (await knock(listener)).ended()
+    assert len(listener.connections) == 3
+    assert listener.refused == 5
+    assert caplog.text.count("it has 3, the limit (maxConnectionsPerAddress)") == 1
+    peers[0].close()
+    await eventually(lambda: len(listener.connections) == 2)
+    late = await knock(listener)
+    await late.send(Command(1, 7))
+    assert (await late.command()).opaque == 7
+
+
+async def test_proxies_may_have_any_number(listen: Listen, knock: Knock) -> None:
+    listener = await listen(limits=Limits(connections_of_address=1), trusted="127.0.0.1")
+    peers = [await knock(listener) for _ in range(4)]
+    for peer in peers:
+        await peer.send(Command(1, 7))
+        assert (await peer.command()).opaque == 7
+
+
+async def test_requests_in_flight(listen: Listen, knock: Knock) -> None:
+    """More than a connection may have are refused at once, by the name of the limit; answers make room."""
+    handler = Later()
+    peer = await knock(await listen(handler, limits=Limits(in_flight=4)))
+    for opaque in range(1, 5):
+        await peer.send(Command(1, opaque))
+    await eventually(lambda: len(handler.owed) == 4)
+    await peer.send(Command(1, 99, CommandFlag.ONE_WAY))
+    for opaque in (5, 6):
+        await peer.send(Command(1, opaque))
+    for opaque in (5, 6):
+        answer = await peer.command()
+        assert (answer.opaque, answer.code) == (opaque, ResponseCode.SYSTEM_BUSY)
+        assert "maxRequestsInFlight" in (answer.remark or "")
+    handler.pay()
+    assert [(await peer.command()).opaque for _ in range(4)] == [1, 2, 3, 4]
+    await peer.send(Command(1, 8))
+    await eventually(lambda: handler.owed)
+    handler.pay()
+    assert (await peer.command()).opaque == 8

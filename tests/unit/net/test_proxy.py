@@ -152,7 +152,7 @@ async def test_a_bad_preamble_ends_its_connection(name: str, listen: Listen, kno
 
 
 async def test_a_second_preamble_is_none(listen: Listen, knock: Knock) -> None:
-    """Behind the balancer's preamble a client could write its own, to look like somebody else."""
+    """Behind the balancer's preamble a client could write its own, to look like another client."""
     handler = Echo()
     listener = await listen(handler)
     for together in (True, False):
@@ -172,7 +172,9 @@ async def test_a_second_preamble_is_none(listen: Listen, knock: Knock) -> None:
 
 
 @pytest.mark.parametrize("trusted", ["", "192.0.2.0/24;10.0.0.5", "::1"])
-async def test_a_preamble_from_anybody_else_ends_the_connection(trusted: str, listen: Listen, knock: Knock) -> None:
+async def test_a_preamble_from_any_other_address_ends_the_connection(
+    trusted: str, listen: Listen, knock: Knock
+) -> None:
     listener = await listen(trusted=trusted)
     peer = await knock(listener)
     server = await only_connection(listener)
@@ -199,6 +201,6 @@ def test_trusted(address: str, trusted: str) -> None:
     assert not proxy.is_trusted("", proxy.networks(trusted))
 
 
-def test_networks_that_are_none() -> None:
+def test_invalid_networks() -> None:
     with pytest.raises(ValueError, match="does not appear to be"):
         proxy.networks("balancer.example.com")

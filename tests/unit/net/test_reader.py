@@ -90,7 +90,7 @@ async def test_a_read_that_is_not_for_the_lane(lane: tuple[Lane, Listener], dial
 
 
 async def test_reads_that_end_amid_a_frame_are_progress(lane: tuple[Lane, Listener], knock: Knock) -> None:
-    """A busy peer's reads may all end so: the time for a frame begins with each one anew."""
+    """A busy peer's reads may all end so: the time for a frame begins again with each of them."""
     peer = await knock(lane[1])
     connection = await only_connection(lane[1])
     data = frame.encode(Command(FAST, 1))
@@ -133,7 +133,7 @@ async def test_a_fault_of_the_lane_ends_that_connection_alone(
 # ── Large answers ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_who_asks_for_much_does_not_keep_others_waiting(
+async def test_a_connection_with_many_requests_does_not_delay_others(
     lane: tuple[Lane, Listener], knock: Knock, dial: Dial
 ) -> None:
     greedy, modest = await knock(lane[1]), await dial(lane[1])
@@ -146,7 +146,7 @@ async def test_who_asks_for_much_does_not_keep_others_waiting(
     assert all(len(answer.body) == LARGE_SIZE for answer in answers)
 
 
-async def test_what_was_put_off_goes_to_whom_it_belongs(lane: tuple[Lane, Listener], knock: Knock) -> None:
+async def test_a_postponed_read_belongs_to_its_connection(lane: tuple[Lane, Listener], knock: Knock) -> None:
     peer = await knock(lane[1])
     codes = [LARGE, LARGE, FAST, 1, LARGE]
     await peer.send([Command(code, opaque, body=b"slow") for opaque, code in enumerate(codes)])

@@ -69,7 +69,7 @@ async def test_batches_shrink_when_answers_are_large(listen: Listen, knock: Knoc
     assert sizes[:3] == [8, 4, 2]
     assert set(sizes[3:]) <= {1, 2, 4}
     handler.body = b""
-    handler.connections[0]._batch = 1
+    handler.connections[0]._waiting.batch = 1
     await peer.send([Command(1, opaque) for opaque in range(40)])
     await peer.commands(40)
     assert [len(batch) for batch in handler.batches][len(sizes) :] == [1, 2, 4, 8, 16, 9]
@@ -145,7 +145,9 @@ async def test_sending_one_way(listen: Listen, dial: Dial) -> None:
 async def test_an_answer_that_does_not_come_in_time(listen: Listen, dial: Dial) -> None:
     handler = Later()
     connection = await dial(await listen(handler))
-    with pytest.raises(RequestTimedOutError, match=r"no answer from 127.0.0.1:\d+ to request 105 in 0.05 s") as raised:
+    with pytest.raises(
+        RequestTimedOutError, match=r"no answer from 127.0.0.1:\d+ to request 105 within 0.05 s"
+    ) as raised:
         await connection.request(Command(105), 0.05)
     assert raised.value.retriable
     handler.pay()  # the late answer is nobody's
@@ -279,7 +281,7 @@ async def test_a_handler_that_fails_at_the_end(listen: Listen, knock: Knock, cap
     caplog.clear()
 
 
-async def test_nobody_has_the_loop_for_long(listen: Listen, knock: Knock) -> None:
+async def test_no_connection_occupies_the_loop_for_long(listen: Listen, knock: Knock) -> None:
     """A pipeline of slow requests: another connection's request is served between them."""
 
     class Slow(Echo):

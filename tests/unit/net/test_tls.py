@@ -3,16 +3,14 @@
 import asyncio
 import ssl
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
-from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from tests.authority import Authority
 
+from kourou.net import tls as tls_module
 from kourou.net.background import Background
+from kourou.net.certificates import Certificate, UserPart
 from kourou.net.client import connect
 from kourou.net.errors import ConnectFailedError, ConnectionLostError
 from kourou.net.limits import Limits
@@ -26,55 +24,6 @@ from .peers import BULK, Bulky, Echo, Later, RawPeer, eventually, only_connectio
 KIB = 1024
 MIB = 1024 * KIB
 ANY = TlsSettings()  # made-up certificate, nobody is verified
-
-
-class Authority:
-    """A small certificate authority."""
-
-    def __init__(self, folder: Path, name: str) -> None:
-        folder.mkdir()
-        self.folder = folder
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        self._certificate = self._sign(name, self._key, ca=True)
-        self.path = str(folder / "ca.pem")
-        (folder / "ca.pem").write_bytes(self._certificate.public_bytes(serialization.Encoding.PEM))
-
-    def issue(self, name: str, *, password: str | None = None, expired: bool = False) -> dict[str, str]:
-        """Certificate and key files, as settings."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        certificate = self._sign(name, key, expired=expired)
-        encryption: serialization.KeySerializationEncryption = serialization.NoEncryption()
-        if password is not None:
-            encryption = serialization.BestAvailableEncryption(password.encode())
-        cert_path, key_path = self.folder / f"{name}.pem", self.folder / f"{name}.key"
-        cert_path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-        key_path.write_bytes(
-            key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
-        )
-        return {"cert_path": str(cert_path), "key_path": str(key_path)}
-
-    def _sign(
-        self, name: str, key: ec.EllipticCurvePrivateKey, *, ca: bool = False, expired: bool = False
-    ) -> x509.Certificate:
-        subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-        now = datetime.now(UTC)
-        names = (
-            [x509.DNSName("localhost"), x509.IPAddress(IPv4Address("127.0.0.1"))]
-            if name != "elsewhere"
-            else [x509.DNSName(name)]
-        )
-        return (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(subject if ca else self._certificate.subject)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(days=2))
-            .not_valid_after(now - timedelta(days=1) if expired else now + timedelta(days=1))
-            .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
-            .add_extension(x509.SubjectAlternativeName(names), critical=False)
-            .sign(self._key, hashes.SHA256())
-        )
 
 
 @pytest.fixture(scope="module")
@@ -304,6 +253,118 @@ async def test_a_server_whose_certificates_are_unusable(
     assert (await (await dial(listener)).request(Command(1), 5)).code == 0
 
 
+# ── Users ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("part", "user"),
+    [
+        (UserPart.COMMON_NAME, "billing"),
+        (UserPart.DNS, "billing.example"),
+        (UserPart.URI, "spiffe://example/billing"),
+        (UserPart.EMAIL, "billing@example.com"),
+        (None, None),
+    ],
+)
+async def test_a_certificate_names_a_user(
+    part: UserPart | None, user: str | None, listen: Listen, dial: Dial, authority: Authority
+) -> None:
+    settings = own(
+        authority.issue("server"),
+        verify_peer=True,
+        trust_path=authority.path,
+        client_auth="optional",
+        user_part=part,
+    )
+    handler = Echo()
+    listener = await listen(handler, tls=settings)
+    names = ["DNS:billing.example", "URI:spiffe://example/billing", "email:billing@example.com"]
+    known = await dial(listener, tls=own(authority.issue("billing", names=names)))
+    assert (await known.request(Command(1), 5)).code == 0
+    assert [connection.intake.user for connection in handler.connections] == [user]
+    nobody = await dial(listener, tls=ANY)
+    assert (await nobody.request(Command(1), 5)).code == 0
+    assert handler.connections[1].intake.user is None
+    assert (await (await dial(listener)).request(Command(1), 5)).code == 0
+    assert handler.connections[2].intake.user is None
+
+
+@pytest.mark.parametrize(
+    ("described", "part", "user"),
+    [
+        (None, UserPart.COMMON_NAME, None),
+        ({"subject": ((("commonName", "a"),), (("commonName", "b"),))}, UserPart.COMMON_NAME, None),
+        ({"subject": ((("commonName", "a"),), (("commonName", "a"),))}, UserPart.COMMON_NAME, "a"),
+        ({"subjectAltName": (("DNS", "a"), ("DNS", "b"))}, UserPart.DNS, None),
+        ({"subjectAltName": (("DNS", "a"), ("URI", "b"))}, UserPart.DNS, "a"),
+        ({"subject": ((("commonName", "a\x1b[2J"),),)}, UserPart.COMMON_NAME, None),
+        ({"subject": ((("commonName", "a" * 256),),)}, UserPart.COMMON_NAME, None),
+        ({"subject": ((("commonName", ""),),)}, UserPart.COMMON_NAME, None),
+    ],
+)
+def test_an_ambiguous_name_names_no_user(described: object, part: UserPart, user: str | None) -> None:
+    assert Certificate(described).user(part) == user  # type: ignore[arg-type]
+
+
+# ── Files that change ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_new_connections_get_the_new_certificate(listen: Listen, dial: Dial, tmp_path: Path) -> None:
+    old, new = Authority(tmp_path / "old", "old"), Authority(tmp_path / "new", "new")
+    certificate = old.issue("server")
+    settings = own(certificate)
+    listener = await listen(tls=settings)
+    by_old = TlsSettings(test_mode=False, verify_peer=True, trust_path=old.path)
+    by_new = TlsSettings(test_mode=False, verify_peer=True, trust_path=new.path)
+    before = await dial(listener, tls=by_old)
+    for name, path in new.issue("server").items():
+        Path(certificate[name]).write_bytes(Path(path).read_bytes())
+    settings.read_again()
+    assert (await (await dial(listener, tls=by_new)).request(Command(1), 5)).code == 0
+    with pytest.raises(ConnectFailedError, match="certificate verify failed"):
+        await dial(listener, tls=by_old)
+    assert (await before.request(Command(1), 5)).code == 0, "what is open goes on"
+
+
+async def test_files_that_can_not_be_used_change_nothing(listen: Listen, dial: Dial, tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "ours", "ours")
+    certificate = authority.issue("server")
+    settings = own(certificate)
+    listener = await listen(tls=settings)
+    assert settings.server_context
+    other = authority.issue("other")
+    Path(certificate["key_path"]).write_bytes(Path(other["key_path"]).read_bytes())  # not the certificate's
+    with pytest.raises(ssl.SSLError):
+        settings.read_again()
+    client = TlsSettings(test_mode=False, verify_peer=True, trust_path=authority.path)
+    assert (await (await dial(listener, tls=client)).request(Command(1), 5)).code == 0
+
+
+# ── Versions ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("settings", [ANY, TlsSettings(protocols=("TLSv1.2",)), TlsSettings(protocols=("TLSv1.3",))])
+async def test_nothing_older_than_tls_1_2(settings: TlsSettings) -> None:
+    for context in (settings.server_context, settings.client_context):
+        assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
+        assert context.options & ssl.OP_NO_RENEGOTIATION
+        assert context.options & ssl.OP_NO_COMPRESSION
+
+
+async def test_versions_that_are_not_spoken(listen: Listen, dial: Dial) -> None:
+    listener = await listen(tls=TlsSettings(protocols=("TLSv1.3",)))
+    assert (await dial(listener, tls=ANY)).is_tls
+    with pytest.raises(ConnectFailedError):
+        await dial(listener, tls=TlsSettings(protocols=("TLSv1.2",)))
+
+
+async def test_ciphers_are_a_list(listen: Listen, dial: Dial) -> None:
+    listener = await listen(tls=TlsSettings(protocols=("TLSv1.2",), ciphers="ECDHE-ECDSA-AES256-GCM-SHA384"))
+    assert (await dial(listener, tls=ANY)).is_tls
+    with pytest.raises(ConnectFailedError):
+        await dial(listener, tls=TlsSettings(ciphers="ECDHE-ECDSA-AES128-GCM-SHA256", protocols=("TLSv1.2",)))
+
+
 def test_demanding_client_certificates_without_verifying_them_is_refused(authority: Authority) -> None:
     with pytest.raises(ValueError, match="authClient=true"):
         _ = own(authority.issue("server"), client_auth="require").server_context
@@ -337,6 +398,40 @@ async def test_garbage_after_the_first_byte(garbage: bytes, listen: Listen, knoc
     peer.close()
     await eventually(lambda: handler.gone)
     assert handler.seen == []
+
+
+def shaken() -> tuple[TlsLayer, TlsLayer]:
+    """A client and a server that have agreed."""
+    client = TlsLayer(ANY.client_context, server_side=False)
+    server = TlsLayer(ANY.server_context, server_side=True)
+    data = client.start()
+    while data:
+        _, data = server.receive(data)
+        _, data = client.receive(data)
+    assert client.ready and server.ready
+    return client, server
+
+
+def test_a_handshake_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tls_module, "HANDSHAKE_MAX", 100)
+    start = TlsLayer(ANY.client_context, server_side=False).start()
+    server = TlsLayer(ANY.server_context, server_side=True)
+    server.receive(start[:100])
+    with pytest.raises(ssl.SSLError, match="the TLS handshake does not end"):
+        server.receive(start[100:-1])
+
+
+def test_records_without_text_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as those that change keys: half a record is as good here, since it has no text either."""
+    client, server = shaken()
+    monkeypatch.setattr(tls_module, "WITHOUT_TEXT_MAX", 1_000)
+    for _ in range(3):  # text begins the count again
+        record = client.send(bytes(900))
+        assert server.receive(record[:500]) == (b"", b"")
+        assert len(server.receive(record[500:])[0]) == 900
+    record = client.send(bytes(2_000))
+    with pytest.raises(ssl.SSLError, match="TLS records without plain text"):
+        server.receive(record[:1_500])
 
 
 async def test_a_spoilt_record(listen: Listen, knock: Knock) -> None:
