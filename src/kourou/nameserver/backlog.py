@@ -1,7 +1,7 @@
-"""Connections whose last change of the tables is not answered yet, and what they asked meanwhile.
+"""Connections with an unanswered change of the tables, and their later requests.
 
-The requests of a connection are served in their order: after a change that takes several turns, they wait. Other
-connections are not affected. How much may wait is bounded; requests beyond it are refused, and a broker tries again.
+The requests of a connection are served in order: during a change that takes several turns, later ones wait. Other
+connections are not affected. The number of waiting requests is bounded; further ones are refused, and brokers retry.
 """
 
 from collections import deque
@@ -11,7 +11,7 @@ from kourou.nameserver.events import Asked
 
 REQUESTS_MAX = 1024
 SIZE_MAX = 128 * 1024 * 1024
-"""Requests that wait, and bytes of their bodies together with those of the changes under way."""
+"""Limits: the number of waiting requests, and the bytes of their bodies and of those of running changes."""
 
 
 class _Line:
@@ -20,7 +20,7 @@ class _Line:
     __slots__ = ("change", "waiting")
 
     def __init__(self) -> None:
-        self.change: Asked | None = None  # under way
+        self.change: Asked | None = None  # running
         self.waiting: deque[Asked] = deque()
 
 
@@ -29,18 +29,18 @@ class Backlog:
 
     def __init__(self) -> None:
         self._lines: dict[Hashable, _Line] = {}
-        self._count = 0  # of all requests that wait
-        self._size = 0  # bytes of all bodies, of changes under way and of requests that wait
+        self._count = 0  # of all waiting requests
+        self._size = 0  # bytes of all bodies, of running changes and of waiting requests
 
     def __len__(self) -> int:
         return len(self._lines)
 
     def holds(self, connection: Hashable) -> bool:
-        """Must the next request of this connection wait?"""
+        """True if the next request of this connection must wait."""
         return connection in self._lines
 
     def has_change(self, connection: Hashable) -> bool:
-        """Is a change of this connection under way?"""
+        """True if a change of this connection is running."""
         line = self._lines.get(connection)
         return line is not None and line.change is not None
 
@@ -48,9 +48,9 @@ class Backlog:
         return self._count < REQUESTS_MAX and self._size + len(asked.command.body) <= SIZE_MAX
 
     def begin(self, asked: Asked) -> None:
-        """A change is under way; later requests of its connection wait."""
+        """A change is running; later requests of its connection wait."""
         line = self._lines.setdefault(asked.connection, _Line())
-        assert line.change is None, "a connection has one change at a time"
+        assert line.change is None, "a connection runs one change at a time"
         line.change = asked
         self._size += len(asked.command.body)
 
@@ -60,10 +60,10 @@ class Backlog:
         self._size += len(asked.command.body)
 
     def end(self, asked: Asked) -> bool:
-        """A change is answered. True: requests wait, to be taken by `next`, and later ones still wait for them."""
+        """A change is answered. True if requests wait: take them with `next`; later ones still wait for them."""
         line = self._lines.get(asked.connection)
         if line is None or line.change is not asked:
-            return False  # the connection is gone
+            return False  # the connection was closed
         self._size -= len(asked.command.body)
         line.change = None
         if not line.waiting:
@@ -71,7 +71,7 @@ class Backlog:
         return bool(line.waiting)
 
     def next(self, connection: Hashable) -> Asked | None:
-        """The next request that waits; None when there is none, and later ones need not wait."""
+        """The next waiting request; None if there is none, and later ones need not wait."""
         line = self._lines[connection]
         if not line.waiting:
             del self._lines[connection]
@@ -82,7 +82,7 @@ class Backlog:
         return asked
 
     def forget(self, connection: Hashable) -> None:
-        """The connection is gone, and nobody waits for the answers."""
+        """The connection was closed: its answers are not needed."""
         line = self._lines.pop(connection, None)
         if line is not None:
             change = [] if line.change is None else [line.change]

@@ -1,8 +1,8 @@
 """Requests of brokers: registrations, unregistrations, heartbeats, versions.
 
-    start ─▶ Registering ─▶ renewal                          the same as before: answered at once
-                    ├─ small ─────▶ apply                    read already
-                    └▶ read ─ … ──▶ apply ─ … ─▶ answer      in slices; changes of the tables come one after the other
+    start ─▶ Registering ─▶ renewal                          unchanged: answered at once
+                    ├─ small ─────▶ apply                    decoded at once
+                    └▶ read ─ … ──▶ apply ─ … ─▶ answer      in slices; the tables are changed by one request at a time
 
 Java: DefaultRequestProcessor.
 """
@@ -24,16 +24,17 @@ from kourou.protocol import bodies, headers
 from kourou.protocol.codes import CommandFlag, RequestCode, ResponseCode
 from kourou.protocol.command import Command
 from kourou.protocol.names import shown
+from kourou.protocol.signing import Credentials
 from kourou.turns import Slices
 
 log = logging.getLogger(__name__)
 
 is_address = re.compile(r"(?:\[[0-9A-Fa-f:.%\w]+\]|[\w.:%-]+):[0-9]{1,5}", re.ASCII).fullmatch
-"""`host:port`, as brokers name their addresses. Line ends and terminal codes have no place in it."""
+"""`host:port`, the format of broker addresses. It excludes line breaks and terminal codes."""
 
 
 class Registering:
-    """A registration that is being read."""
+    """A registration that is being decoded."""
 
     __slots__ = ("asked", "header", "memory", "reading", "zone")
 
@@ -41,12 +42,12 @@ class Registering:
         self.asked = asked
         self.header = header
         self.zone = None if asked.command.ext is None else asked.command.ext.get(ZONE_NAME)
-        self.memory = Memory()  # of the member's last registration, when reading began
+        self.memory = Memory()  # of the member's last registration, when decoding began
         self.reading: registration.Reading | None = None
 
 
 class BrokerRequests:
-    """Serves brokers, and removes them when they leave."""
+    """Serves brokers, and removes brokers that left."""
 
     def __init__(
         self,
@@ -54,7 +55,10 @@ class BrokerRequests:
         configuration: Configuration,
         now_ms: Callable[[], int],
         emit: Callable[[Effect], None],
+        credentials: Credentials | None,
     ) -> None:
+        """`credentials` sign notices to brokers."""
+        self._credentials = credentials
         self.registrar = Registrar(tables)
         self._tables = tables
         self._configuration = configuration
@@ -73,7 +77,7 @@ class BrokerRequests:
     # ── Registrations ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def start(self, asked: Asked) -> Registering:
-        """Look at a registration, and read it if it is small. Raises Refused, ProtocolError."""
+        """Check a registration, and decode it if it is small. Raises Refused, ProtocolError."""
         header = headers.RegisterBroker.decode(asked.command.ext)
         registering = Registering(asked, header)
         fault = _fault(header, registering.zone)
@@ -92,17 +96,17 @@ class BrokerRequests:
         return self._registered(asked, self.registrar.renew(registering.header, asked.connection, self._now_ms()))
 
     def read(self, registering: Registering) -> Slices[None]:
-        """Read what is left to read. Raises BodyError."""
+        """Decode the rest. Raises BodyError."""
         memory, command = registering.memory, registering.asked.command
         registering.reading = yield from registration.read(
             command, registering.header, _before(memory), merge=memory.may_merge
         )
 
     def apply(self, registering: Registering) -> Slices[Command]:
-        """Enter a registration that was read into the tables. Raises Refused, BodyError."""
+        """Apply a decoded registration to the tables. Raises Refused, BodyError."""
         memory = self._memory(registering)
         if memory.said is not registering.memory.said:
-            memory = Memory()  # the member registered something else since reading began
+            memory = Memory()  # the member sent another registration since decoding began
         registering.memory = memory
         renewal = self.renewal(registering)
         if renewal is not None:
@@ -146,7 +150,7 @@ class BrokerRequests:
         if before is not None and before != header.broker_addr:
             log.warning(
                 "broker registered from a second address name=%s id=%d address=%s before=%s cluster=%s: "
-                "it moved, or two brokers have one name",
+                "it has moved, or two brokers have the same name",
                 shown(header.broker_name),
                 header.broker_id,
                 shown(header.broker_addr),
@@ -165,7 +169,7 @@ class BrokerRequests:
         answer = headers.RegisterBrokerAnswer(ha_server_addr=done.master_ha_address, master_addr=done.master_address)
         return asked.command.answer(ext=answer.encode(), body=body)
 
-    # ── Signs of life ─────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Heartbeats ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _heartbeat(self, asked: Asked) -> Command:
         header = headers.BrokerHeartbeat.decode(asked.command.ext)
@@ -191,12 +195,12 @@ class BrokerRequests:
         return asked.command.answer()
 
     def leave_with(self, connection: Hashable) -> Slices[None]:
-        """Brokers whose last registration came on a connection that is closed."""
+        """Remove the brokers whose last registration came on a closed connection."""
         members = self._tables.members_on(connection)
         yield from self._leave([(member, None) for member in members], "its connection closed")
 
     def leave_silent(self) -> Slices[None]:
-        """Brokers that were silent for too long. Their connections are closed."""
+        """Remove brokers that were silent for too long, and close their connections."""
         silent = self._tables.silent(self._now_ms())
         for member in silent:
             connection = self._tables.live[member].connection
@@ -224,11 +228,13 @@ class BrokerRequests:
             live = self._tables.live_at(address)
             if live is not None:
                 command = Command(code, flag=flag, ext=notice.header.encode())
+                if self._credentials is not None:
+                    self._credentials.sign(command)
                 self._emit(Tell(address, command, live.connection))
 
 
 def _before(memory: Memory) -> registration.Said | None:
-    """What a registration is compared with."""
+    """The state that a registration is compared with."""
     return memory.said if memory.may_renew or memory.may_merge else None
 
 
@@ -237,7 +243,7 @@ def _version_in(asked: Asked) -> bodies.DataVersion:
 
 
 def _fault(header: headers.RegisterBroker, zone: str | None) -> str | None:
-    """What is wrong with the names and addresses of a registration: clients get them, and tools print them."""
+    """The error in the names and addresses of a registration, if any: clients receive them, and tools print them."""
     if is_address(header.broker_addr) is None or len(header.broker_addr) > NAME_LENGTH_MAX:
         return f"brokerAddr={shown(header.broker_addr)} is not host:port"
     for name, text in (
@@ -247,5 +253,5 @@ def _fault(header: headers.RegisterBroker, zone: str | None) -> str | None:
         (ZONE_NAME, zone or ""),
     ):
         if not text.isprintable() or len(text) > NAME_LENGTH_MAX:
-            return f"{name}={shown(text)} is too long, or has characters that can't be printed"
+            return f"{name}={shown(text)} is too long or has unprintable characters"
     return None

@@ -1,6 +1,6 @@
-"""Requests about what survives a restart: the KV configuration and the settings.
+"""Requests about state that survives a restart: the KV configuration and the settings.
 
-A change is answered when it is durable (`kourou.nameserver.documents`); until then nobody sees it.
+A change is answered when it is durable (`kourou.nameserver.documents`); until then it is not visible.
 
 Java: KVConfigManager, Configuration.
 """
@@ -21,13 +21,13 @@ from kourou.protocol.bodies import KVTable
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command
 from kourou.protocol.errors import BodyError
+from kourou.protocol.system_names import ORDER_NAMESPACE
 
 log = logging.getLogger(__name__)
 
-ORDER_TOPIC_NAMESPACE = "ORDER_TOPIC_CONFIG"
 
 KV_SIZE_MAX = 4 * 1024 * 1024
-"""Bytes of the whole KV configuration as it is written: each change writes all of it, which takes some 8 ms."""
+"""The largest KV configuration in bytes: each change writes all of it, which takes about 8 ms."""
 
 KvTable: TypeAlias = dict[str, dict[str, str]]
 
@@ -42,31 +42,31 @@ class Configuration:
         other_properties: Mapping[str, str],
         emit: Callable[[Effect], None],
     ) -> None:
-        """`other_properties` of the settings' file are kept when it is written again."""
+        """`other_properties` of the settings file are kept when it is rewritten."""
         self._settings: Document[Settings, Asked] = Document(settings)
         self._kv: Document[KvTable, Asked] = Document(kv_config)
         self._other_properties = dict(other_properties)
         self._emit = emit
-        self._order_topics: tuple[dict[str, str] | None, bytes] = (None, b"")  # and as they are encoded
+        self._order_topics: tuple[dict[str, str] | None, bytes] = (None, b"")  # and their encoding
 
     @property
     def settings(self) -> Settings:
         return self._settings.value
 
     def bound(self, port: int) -> None:
-        """The port that is listened on: the setting 0 means any."""
+        """Set the listening port: the setting 0 means any free port."""
         self._settings = Document(replace(self.settings, listen_port=port))
 
     def order_conf_of(self, topic: str) -> str | None:
-        """How many queues an ordered topic has on which brokers, as an admin wrote it."""
+        """The order configuration of a topic: the number of its queues on each broker."""
         if not self.settings.order_message_enable:
             return None
-        return self._kv.value.get(ORDER_TOPIC_NAMESPACE, {}).get(topic)
+        return self._kv.value.get(ORDER_NAMESPACE, {}).get(topic)
 
     @property
     def order_topics(self) -> bytes:
-        """What brokers are told of all ordered topics when they register."""
-        table = self._kv.value.get(ORDER_TOPIC_NAMESPACE)
+        """The order configurations of all topics, which brokers receive when they register."""
+        table = self._kv.value.get(ORDER_NAMESPACE)
         if table is None or not self.settings.return_order_topic_config_to_broker:
             return b""
         if table is not self._order_topics[0]:
@@ -131,12 +131,12 @@ class Configuration:
     # ── Settings ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _get_config(self, asked: Asked) -> Command:
-        others = {
+        others = {key: value for key, value in self._other_properties.items() if not key.startswith("tls.")}
+        shown = {
             key: HIDDEN if SECRET.search(key) else value
-            for key, value in self._other_properties.items()
-            if not key.startswith("tls.")
+            for key, value in {**others, **self.settings.to_properties()}.items()
         }
-        return asked.command.answer(body=conf_text.dumps({**others, **self.settings.to_properties()}).encode())
+        return asked.command.answer(body=conf_text.dumps(shown).encode())
 
     def _update_config(self, asked: Asked) -> Command | None:
         try:
@@ -163,7 +163,7 @@ class Configuration:
     # ── Writing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def saved(self, document: Kept, version: int) -> list[Asked]:
-        """A version is durable. Returns the requests that are to be answered."""
+        """A version is durable. Returns the requests to answer."""
         if document is Kept.KV_CONFIG:
             authors, following = self._kv.saved(version)
             if following is not None:
@@ -176,7 +176,7 @@ class Configuration:
         return authors
 
     def not_saved(self, document: Kept, version: int) -> list[Asked]:
-        """A version could not be written. Returns the requests that are to be refused."""
+        """A version could not be written. Returns the requests to refuse."""
         return self._kv.failed(version) if document is Kept.KV_CONFIG else self._settings.failed(version)
 
 
@@ -190,7 +190,7 @@ def kv_text(table: Mapping[str, Mapping[str, str]]) -> str:
 
 
 def read_kv_text(text: str | bytes) -> KvTable:
-    """From kvConfig.json. Raises BodyError."""
+    """Decode kvConfig.json. Raises BodyError."""
     try:
         return msgspec.json.decode(text, type=_KvFile).config_table
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

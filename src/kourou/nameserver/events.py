@@ -1,4 +1,4 @@
-"""What crosses the border of the name server's machine: events go in, effects come out."""
+"""The interface of the name server's machine: its events and effects."""
 
 from collections.abc import Hashable
 from enum import Enum
@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from kourou.access.plain_acl import PlainAcl
 from kourou.protocol.command import Command
 
 
@@ -14,17 +15,20 @@ class Kept(Enum):
 
     KV_CONFIG = "kv_config"
     SETTINGS = "settings"
+    USERS = "users"
 
 
 class Asked(msgspec.Struct, frozen=True, gc=False):
-    """A request came on a connection."""
+    """A request arrived on a connection."""
 
     connection: Hashable
     command: Command
+    address: str = ""  # ip:port of the peer
+    user: str | None = None  # the user that its certificate names
 
 
 class Gone(msgspec.Struct, frozen=True, gc=False):
-    """A connection is lost or closed."""
+    """A connection was closed."""
 
     connection: Hashable
 
@@ -34,7 +38,7 @@ class Tick(msgspec.Struct, frozen=True, gc=False):
 
 
 class Turn(msgspec.Struct, frozen=True, gc=False):
-    """Time for what is unfinished. Sent again and again while `NameServer.is_busy`, after others were served."""
+    """Time for unfinished work. Sent repeatedly while `NameServer.is_busy`, after other events."""
 
 
 class Saved(msgspec.Struct, frozen=True, gc=False):
@@ -52,7 +56,13 @@ class NotSaved(msgspec.Struct, frozen=True, gc=False):
     reason: str
 
 
-Event: TypeAlias = Asked | Gone | Tick | Turn | Saved | NotSaved
+class AccountsRead(msgspec.Struct, frozen=True, gc=False):
+    """The files of plain_acl.yml have changed: these accounts are in force from now on."""
+
+    acl: PlainAcl
+
+
+Event: TypeAlias = Asked | Gone | Tick | Turn | Saved | NotSaved | AccountsRead
 
 
 class Reply(msgspec.Struct, frozen=True, gc=False):
@@ -63,14 +73,14 @@ class Reply(msgspec.Struct, frozen=True, gc=False):
 
 
 class Close(msgspec.Struct, frozen=True, gc=False):
-    """End a connection."""
+    """Close a connection."""
 
     connection: Hashable
     reason: str
 
 
 class Tell(msgspec.Struct, frozen=True, gc=False):
-    """A one-way command to an address, tried once, and only if `connection`, which registered it, comes from there."""
+    """Send a one-way command to an address, once, and only if `connection`, which registered it, comes from there."""
 
     address: str
     command: Command
@@ -78,11 +88,11 @@ class Tell(msgspec.Struct, frozen=True, gc=False):
 
 
 class Save(msgspec.Struct, frozen=True, gc=False):
-    """Write a document so that a crash leaves the old or the new one; then say Saved or NotSaved."""
+    """Write a document atomically, also in a crash; then report Saved or NotSaved."""
 
     document: Kept
     version: int
-    content: str
+    content: str | bytes
 
 
 Effect: TypeAlias = Reply | Close | Tell | Save

@@ -1,4 +1,4 @@
-"""Broker groups and the processes in them: the values that the tables of a name server consist of.
+"""Broker groups and their members: the values in the tables of a name server.
 
 A broker group (`broker_name`) has members by broker id; id 0 is the master. Each member registers its address. The
 master also registers the topics of the group; since 5.0, without a master, the member with the smallest id does.
@@ -19,11 +19,11 @@ from kourou.protocol.bodies import BrokerData, DataVersion, QueueData
 from kourou.protocol.codes import MASTER_ID, Perm
 
 PermChange: TypeAlias = Callable[[int], int]
-"""New permission bits from old ones. Doing it twice is the same as doing it once."""
+"""New permission bits from old ones. Idempotent."""
 
 
 def read_only(perm: int) -> int:
-    """The permission without the right to write."""
+    """The permission without write."""
     return perm & ~int(Perm.WRITE)
 
 
@@ -40,24 +40,24 @@ class Member(NamedTuple):
 
 @dataclass(slots=True)
 class Live:
-    """What is known of a broker process besides its address."""
+    """The state of a broker process, besides its address."""
 
-    group_names: tuple[str, ...]  # where its address may be listed; several only if it has changed its name
+    group_names: tuple[str, ...]  # groups that may list its address; several if it was renamed
     seen_ms: int  # last registration, heartbeat or version query
     timeout_ms: int
-    version: DataVersion  # of the topics it registered last
+    version: DataVersion  # of its last registered topics
     connection: Hashable  # of that registration
     ha_address: str
-    said: Said | None  # that registration, to compare the next one with
-    acting: bool  # it allowed a slave to act for a missing master
+    said: Said | None  # that registration, to compare with the next
+    acting: bool  # it allows a slave to act as master
     led: bool  # it registered the topics of its group, so its topics were applied
-    in_step: bool  # the tables then had its topics exactly as it registered them
-    removed: int  # Group.removed then
-    touched: int  # Group.touched then
+    in_step: bool  # the tables had its topics exactly as registered
+    removed: int  # Group.removed at that time
+    touched: int  # Group.touched at that time
 
     @property
     def said_size(self) -> int:
-        """Bytes that are kept of its registration."""
+        """The size of its stored registration in bytes."""
         return 0 if self.said is None else self.said.size_bytes
 
 
@@ -70,11 +70,11 @@ class Group:
     addresses: dict[int, str] = field(default_factory=dict)
     queues: dict[str, QueueData] = field(default_factory=dict)  # by topic
     zone: str | None = None
-    acting_master: bool = False  # a slave may act for a missing master
-    author: Member | None = None  # whose topics were applied last
-    removed: int = 0  # when a topic was last taken from it; a number that only grows, see Routes._moment
+    acting_master: bool = False  # a slave may act as master
+    author: Member | None = None  # the member whose topics were applied last
+    removed: int = 0  # when a topic was last removed; a growing number, see Tables._moment
     touched: int = 0  # when its topics were last changed by anything but a registration
-    perm_change: PermChange | None = None  # applies to all queues, though some in `queues` do not show it yet
+    perm_change: PermChange | None = None  # applies to all queues, even those in `queues` that lack it
 
     def queues_of(self, topic: str) -> QueueData:
         """The queues of one of its topics."""
@@ -96,14 +96,14 @@ class Group:
 
     @property
     def lacks_master(self) -> bool:
-        """A slave acts for the master, so the queues can be read and not written."""
+        """True if a slave acts as master, so that the queues are readable and not writable."""
         return self.acting_master and self.smallest_id > MASTER_ID
 
     def has_address(self, address: str) -> bool:
         return address in self.addresses.values()
 
     def set_address(self, broker_id: int, address: str) -> None:
-        """An address has one broker id: a slave that became master gives up its old id."""
+        """Set a member's address. An address has one broker id: a slave that became master loses its old id."""
         self.drop_address(address, but=broker_id)
         self.addresses[broker_id] = address
 
@@ -112,7 +112,7 @@ class Group:
             del self.addresses[broker_id]
 
     def with_acting_master(self, queues: QueueData) -> dict[int, str] | None:
-        """The addresses with the smallest slave id shown as master, where a slave acts and the queues are read-only."""
+        """The addresses with the smallest slave id as the master's, if a slave acts and the queues are read-only."""
         if MASTER_ID in self.addresses or not self.acting_master or queues.perm & Perm.WRITE:
             return None
         smallest = self.smallest_id
@@ -120,14 +120,14 @@ class Group:
 
 
 def leads(header: headers.RegisterBroker, group: Group) -> bool:
-    """Does this member register the topics of its group: as master or, since 5.0, as the slave with the smallest id?"""
+    """True if this member registers its group's topics: the master or, since 5.0, the slave with the smallest id."""
     if header.broker_id == MASTER_ID:
         return True
     return header.enable_acting_master is not None and header.broker_id == group.smallest_id
 
 
 class Memory(msgspec.Struct, frozen=True, gc=False):
-    """What is remembered of a member that registers again, and what that is good for."""
+    """The last registration of a member, and how the next one may use it."""
 
     said: Said | None = None
     may_renew: bool = False  # the same registration again changes nothing
@@ -136,14 +136,14 @@ class Memory(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """The smallest broker id of a group is another one now: tell these addresses. Java: notifyMinBrokerIdChanged."""
+    """The smallest broker id of a group changed: tell these addresses. Java: notifyMinBrokerIdChanged."""
 
     addresses: list[str]
     header: headers.NotifyMinBrokerIdChange
 
 
 def notice_of(group: Group, offline: str | None, ha_address: str | None) -> Notice:
-    """To the members that stay, when one left; to the others, when a member came that has the smallest id now."""
+    """To the remaining members if one left; to the other members if the new one has the smallest id."""
     smallest = group.smallest_id
     everyone = offline is not None or len(group.addresses) == 1
     return Notice(
@@ -158,7 +158,7 @@ def notice_of(group: Group, offline: str | None, ha_address: str | None) -> Noti
 
 
 class Registered(msgspec.Struct, frozen=True, gc=False):
-    """The result of a registration. `refusal` is None when it was accepted."""
+    """The result of a registration. `refusal` is None if it was accepted."""
 
     refusal: str | None = None
     master_address: str | None = None

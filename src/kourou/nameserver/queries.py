@@ -1,6 +1,6 @@
-"""Requests that only read the tables: routes, clusters, lists of topics.
+"""Read-only requests: routes, clusters, lists of topics.
 
-Lists of topics are made in slices (`kourou.turns`); a topic that comes or goes meanwhile may be missing in them or not.
+Lists of topics are made in slices (`kourou.turns`); a topic that is added or removed meanwhile may be missing.
 
 Java: ClientRequestProcessor, DefaultRequestProcessor, ZoneRouteRPCHook.
 """
@@ -22,10 +22,10 @@ from kourou.protocol.frame import FRAME_SIZE_MAX
 from kourou.turns import Slices
 
 NAMES_IN_SLICE = 1_000
-"""Names of topics that are listed between two yields: about a millisecond."""
+"""The number of topic names that are listed between two yields: about a millisecond."""
 
 ANSWER_MAX = FRAME_SIZE_MAX - 64 * 1024
-"""Bytes of the largest body: no client reads a larger frame."""
+"""The largest body in bytes: no client reads a larger frame."""
 
 ZONE_NAME, ZONE_MODE = "__ZONE_NAME", "__ZONE_MODE"
 
@@ -33,7 +33,7 @@ _V4_9_4 = int(Version.V4_9_4)
 
 
 class Queries:
-    """Answers what clients and tools ask."""
+    """Answers queries of clients and tools."""
 
     def __init__(
         self, tables: Tables, configuration: Configuration, started_ms: int, now_ms: Callable[[], int]
@@ -79,12 +79,12 @@ class Queries:
         return command.answer(body=body)
 
     def _kept_route(self, command: Command) -> bytes | None:
-        """A route that was encoded before."""
+        """A cached encoded route."""
         asked = None if self._configuration.settings.need_wait_for_service else usual_route(command)
         return None if asked is None else self.routes.kept_route(asked[0], standard=asked[1])
 
     def _zone_route(self, asked: Asked, topic: str, order_conf: str | None) -> bytes | None:
-        """For a client that asks for its own zone: brokers there, and groups without a master wherever they are."""
+        """The route for a client's zone: the brokers there, and groups without a master from all zones."""
         ext = asked.command.ext or {}
         zone = ext.get(ZONE_NAME, "")
         if not zone.strip() or ext.get(ZONE_MODE, "").lower() != "true":
@@ -144,7 +144,7 @@ class Queries:
         return (yield from self._topic_list(asked, fits))
 
     def _topic_list(self, asked: Asked, fits: TopicFilter) -> Slices[Command]:
-        """The names of topics that fit."""
+        """The names of topics that match."""
         groups_of, parts, size = self._tables.groups_of, [], 0
         names = list(self._tables.topics)
         for at in range(0, len(names), NAMES_IN_SLICE):
@@ -170,7 +170,7 @@ class Queries:
 
 
 def usual_route(command: Command) -> tuple[str, bool] | None:
-    """The topic whose route a usual query asks for, and whether in standard JSON; None for any other request."""
+    """The topic of a usual route query, and whether in standard JSON; None for any other request."""
     ext = command.ext
     if command.code != RequestCode.GET_ROUTEINFO_BY_TOPIC or command.flag or ext is None or ZONE_MODE in ext:
         return None

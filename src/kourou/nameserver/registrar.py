@@ -1,9 +1,9 @@
-"""Brokers come and go: registrations, renewals, heartbeats, and leaving.
+"""Broker registrations, renewals, heartbeats and removal.
 
-A registration that is refused changes nothing; the sender of one that is outdated (`_is_outdated`) is removed.
+A refused registration changes nothing; the sender of an outdated one (`_is_outdated`) is removed.
 
-Brokers repeat their registration every 30 seconds. `memory` says what is remembered of the last one, so that nothing is
-read and applied again that did not change.
+Brokers repeat their registration every 30 seconds. `memory` returns the last one, so that unchanged parts are neither
+decoded nor applied again.
 
 Java: RouteInfoManager, registerBroker and unRegisterBroker.
 """
@@ -21,25 +21,25 @@ from kourou.protocol.codes import MASTER_ID
 from kourou.turns import Slices
 
 BROKER_TIMEOUT_MS = 120_000
-"""Silence after which a broker is removed, unless it asked for another figure when it registered."""
+"""The time without a heartbeat after which a broker is removed, unless its registration asked for another."""
 
 _ACCEPTED = Registered()
 
 
 class Registrar:
-    """Enters brokers into the tables, and removes them."""
+    """Adds brokers to the tables, and removes them."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
 
-    # ── Coming ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Registering ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def memory(self, header: headers.RegisterBroker, zone: str | None, settings: Settings) -> Memory:
-        """What this member registered last, if its address, id, zone and group are as they were.
+        """The last registration of this member, if its address, id, zone and group are unchanged.
 
-        `may_renew`: the same registration again changes nothing. `may_merge`: the tables still have what it registered
-        last, so that only differences must be applied. They do not when permissions were wiped or a topic was removed
-        since, or when another member registered the group's topics.
+        `may_renew`: an equal registration changes nothing. `may_merge`: the tables still have its last registration, so
+        that only differences must be applied. This is not so if permissions were wiped or a topic was removed since, or
+        if another member registered the group's topics.
         """
         member = Member(header.cluster_name, header.broker_addr)
         live = self._tables.live.get(member)
@@ -54,7 +54,7 @@ class Registrar:
             or group.zone != zone
             or group.acting_master != bool(header.enable_acting_master)
             or group.acting_master != live.acting
-            or settings.delete_topic_with_broker_registration  # others may have added topics meanwhile
+            or settings.delete_topic_with_broker_registration  # other members may have added topics meanwhile
         ):
             return Memory()
         is_leader = leads(header, group)
@@ -65,7 +65,7 @@ class Registrar:
         )
 
     def renew(self, header: headers.RegisterBroker, connection: Hashable, now_ms: int) -> Registered:
-        """A registration that is equal to the one before, where the memory says `may_renew`."""
+        """Accept a registration that equals the last one, if `memory` says `may_renew`."""
         member = Member(header.cluster_name, header.broker_addr)
         self._tables.live[member].seen_ms = now_ms
         self._tables.set_connection(member, connection)
@@ -81,9 +81,9 @@ class Registrar:
         settings: Settings,
         now_ms: int,
     ) -> Slices[Registered]:
-        """A broker process is there, and these are the topics of its group.
+        """Register a broker process and the topics of its group.
 
-        A partial reading is taken where the memory of the member says `may_merge`.
+        A partial reading is accepted if the member's memory says `may_merge`.
         """
         tables = self._tables
         member = Member(header.cluster_name, header.broker_addr)
@@ -115,18 +115,18 @@ class Registrar:
         return self._registered(header, group, notice)
 
     def heartbeat(self, member: Member, now_ms: int) -> None:
-        """A sign of life. One of an unknown broker has no effect."""
+        """A heartbeat. It has no effect for an unknown broker."""
         live = self._tables.live.get(member)
         if live is not None:
             live.seen_ms = now_ms
 
     def _refusal(self, member: Member, header: headers.RegisterBroker, reading: Reading) -> Slices[str | None]:
-        """What to add to the refusal of a registration; None for one that can be accepted."""
+        """The reason to refuse a registration; None if it can be accepted."""
         yield 0
         tables, topics = self._tables, reading.topics
         group, live = tables.brokers.get(header.broker_name), tables.live.get(member)
         if len(topics) == 1 and (group is None or header.broker_id not in group.addresses):
-            return ""  # one topic is an addition to a registration, which must come first
+            return ""  # a single topic is added to an existing registration
         if (live is None and len(tables.live) >= limits.BROKERS_MAX) or (
             group is None and len(tables.brokers) >= limits.BROKERS_MAX
         ):
@@ -146,7 +146,7 @@ class Registrar:
         return fault
 
     def _crowding(self, topics: Mapping[str, Topic], group: Group | None) -> Slices[str | None]:
-        """Would the tables have too many topics?"""
+        """The reason if the tables would have too many topics."""
         tables = self._tables
         if len(tables.topics) + len(topics) > limits.TOPICS_MAX:
             new: set[str | None] = set()
@@ -169,7 +169,7 @@ class Registrar:
         return None
 
     def _mapping_crowding(self, mappings: Mapping[str, TopicQueueMappingInfo]) -> Slices[str | None]:
-        """Would there be too many queues in mappings of static topics?"""
+        """The reason if the mappings of static topics would have too many queues."""
         count = 0
         for topic, mapping in mappings.items():
             size = mapped_queues(mapping)
@@ -184,12 +184,12 @@ class Registrar:
         return None
 
     def _is_outdated(self, member: Member, present: str, version: DataVersion) -> bool:
-        """Does the process that has this broker id have a newer state? Then the one that registers is a leftover."""
+        """True if the process with this broker id has a newer state: the one that registers is a stale process."""
         live = self._tables.live.get(Member(member.cluster, present))
         return live is not None and live.version.state_version > version.state_version
 
     def _join(self, header: headers.RegisterBroker, zone: str | None) -> Group:
-        """The group with the address of this member in it."""
+        """The group, with the address of this member."""
         tables = self._tables
         group = tables.brokers.get(header.broker_name)
         if group is None:
@@ -205,7 +205,7 @@ class Registrar:
     def _live(
         self, header: headers.RegisterBroker, version: DataVersion, connection: Hashable, said: Said, now_ms: int
     ) -> Live:
-        """What is known of a member that has joined its group. What its topics have to do with it is added later."""
+        """The state of a member that has joined its group. The fields about its topics are set later."""
         tables = self._tables
         member = Member(header.cluster_name, header.broker_addr)
         before, group = tables.live.get(member), tables.brokers[header.broker_name]
@@ -232,15 +232,15 @@ class Registrar:
         )
 
     def _is_listed(self, member: Member, name: str, own_name: str) -> bool:
-        """Is the member's address in another group than its own?"""
+        """True if another group than its own lists the member's address."""
         group = self._tables.brokers.get(name)
         return name != own_name and group is not None and group.has_address(member.address)
 
     def _apply(self, group: Group, broker_id: int, reading: Reading, is_news: bool, settings: Settings) -> Slices[None]:
-        """The topics of a group as its master or, read-only, the slave that acts for it registers them.
+        """Apply the topics of a group as its master registers them or, read-only, the slave that acts as master.
 
-        Topics that are known already stay as they are unless the broker says that something changed (`is_news`): so a
-        wiped write permission stays wiped.
+        Known topics stay unchanged unless the broker says that something changed (`is_news`): a wiped write permission
+        stays wiped.
         """
         if settings.delete_topic_with_broker_registration and not reading.mappings:
             said = {config.topic_name for config in reading.topics.values()}
@@ -262,7 +262,7 @@ class Registrar:
             yield 0
 
     def _registered(self, header: headers.RegisterBroker, group: Group, notice: Notice | None) -> Registered:
-        """What a slave must know of its master."""
+        """The information about its master that a slave needs."""
         if header.broker_id == MASTER_ID:
             return _ACCEPTED if notice is None else Registered(notice=notice)
         master = group.addresses.get(MASTER_ID)
@@ -271,10 +271,10 @@ class Registrar:
             return Registered(notice=notice)
         return Registered(master_address=master, master_ha_address=live.ha_address, notice=notice)
 
-    # ── Leaving ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Removal ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def unregister(self, leaving: Iterable[tuple[Member, str | None]], settings: Settings) -> Slices[list[Notice]]:
-        """Members leave all their groups, and the one they name.
+        """Remove members from all their groups, and from the one they name.
 
         Returns notices for the groups that lost their smallest broker id.
         """
@@ -286,9 +286,9 @@ class Registrar:
         ]
 
     def _remove(self, leaving: Iterable[tuple[Member, str | None]]) -> Slices[list[tuple[Group, str]]]:
-        """Take members out of all tables.
+        """Remove members from all tables.
 
-        Returns the groups that go on without the member that had their smallest id, and the address of that member.
+        Returns the groups that remain without the member that had their smallest id, and the address of that member.
         """
         reduced: dict[str, tuple[Group, str | None]] = {}  # by name: a group, and the address if it had the smallest id
         for member, named in leaving:
@@ -301,7 +301,7 @@ class Registrar:
                 if group.has_address(member.address):
                     reduced[name] = group, self._leave_group(member, group) or reduced.get(name, (group, None))[1]
                 elif name == named:
-                    reduced.setdefault(name, (group, None))  # its permissions are reviewed
+                    reduced.setdefault(name, (group, None))  # its permissions are updated
             self._tables.drop_live(member)
             self._tables.set_filter_servers(member, [])
             yield 0
@@ -313,7 +313,7 @@ class Registrar:
         return [(group, address) for group, address in reduced.values() if group.addresses and address is not None]
 
     def _leave_group(self, member: Member, group: Group) -> str | None:
-        """Take a member's address out of a group. Returns the address if its id was the smallest."""
+        """Remove a member's address from a group. Returns the address if its id was the smallest."""
         had_smallest = group.addresses[group.smallest_id] == member.address
         group.drop_address(member.address)
         if not group.addresses:
@@ -325,7 +325,7 @@ class Registrar:
 
 
 def _is_in_step(member: Member, live: Live, group: Group) -> bool:
-    """Do the tables have the group's topics exactly as this member registered them last?"""
+    """True if the tables have the group's topics exactly as this member registered them last."""
     return live.in_step and live.touched == group.touched and group.author == member
 
 

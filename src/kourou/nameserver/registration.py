@@ -1,24 +1,24 @@
-"""How a name server reads a broker's registration: a little at a time, and only what is new.
+"""Decodes a broker's registration: a little at a time, and only the changed parts.
 
-Every 30 seconds a broker repeats all its topics, thousands of them in 2 MB of JSON, nearly always the same ones.
-Routes are served by the same event loop and must not wait for that. So the JSON is cut at the borders between entries
-of its topic table, and of its table of mappings of static topics:
+Every 30 seconds a broker repeats all its topics, thousands of them in 2 MB of JSON, nearly always unchanged. Routes are
+served by the same event loop and must not wait for that. So the JSON is cut between entries of its topic table and of
+its table of static mappings:
 
     shell      {"filterServerList":[],"topicConfigSerializeWrapper":{"dataVersion":{…},…,"topicConfigTable":▢,…}}
     pieces     "A":{…},"B":{…}    "C":{…},"D":{…}    "E":{…},"F":{…}
     mappings   "S":{…},"T":{…}
 
-The shell is always read. The pieces are compared with those of last time as bytes, from the front and the back, and
-only what lies between is read. The parser skips fields that are not needed here.
+The shell is always decoded. The pieces are compared with the last ones as bytes, from the front and the back, and only
+the part in between is decoded. The parser skips fields that are not needed here.
 
-The cuts are guesses, and they are checked: each piece must be a valid list of entries, and the shell, with one entry of
-ours in the place of each table, must be a valid registration that has just these entries. JSON has one meaning, so the
-whole means what its parts mean. A registration that can't be cut is read in one go.
+The cuts are guesses that are verified: each piece must be a valid list of entries, and the shell, with a placeholder
+entry for each table, must be a valid registration with exactly these entries. As JSON is unambiguous, the whole then
+means the same as its parts. A registration that can't be cut is decoded as a whole.
 
-`read` is a generator (`kourou.turns`): it yields after about `SLICE` bytes, and returns a `Reading`.
+`read` is a generator (`kourou.turns`): it yields after about `SLICE` bytes and returns a `Reading`.
 
-A peer can't make it take long: each step is bounded. JSON with null members or numbers in quotes, numbers as keys, and
-fastjson's dialect are read by slower readers, each with its limit; one registration has at most `TOPICS_MAX` topics.
+Every step is bounded, whatever a peer sends. JSON with null members or quoted numbers, number keys and fastjson's
+dialect have slower decoders, each with its limit; one registration has at most `TOPICS_MAX` topics.
 
 Java: RegisterBrokerBody, DefaultRequestProcessor.
 """
@@ -41,40 +41,40 @@ from kourou.protocol.java import Int32
 from kourou.turns import Slices
 
 PIECE = 8 * 1024
-"""Bytes of a piece, at least. For a changed topic one piece is read: some 45 topics, in 0.05 ms."""
+"""The smallest size of a piece in bytes. A changed topic costs one piece: about 45 topics, in 0.05 ms."""
 
 PIECES_SPARE = 64
-"""How many pieces more than twice the necessary there may be."""
+"""How many pieces there may be above twice the necessary number."""
 
 SLICE = 64 * 1024
-"""Bytes that are read between two yields: 0.4 ms as a rule, 2 ms at most."""
+"""Bytes that are decoded between two yields: usually 0.4 ms, at most 2 ms."""
 
 HEAD_MAX = 64 * 1024
-"""Bytes before the topic table in which it is looked for: versions and filter servers, 200 bytes as a rule."""
+"""Bytes in which the topic table is searched: versions and filter servers come before it, usually 200 bytes."""
 
 SHELL_MAX = 128 * 1024
-"""Bytes of a registration without its tables."""
+"""The largest registration without its tables, in bytes."""
 
 ENTRY_MAX = 128 * 1024
-"""Bytes of one entry of a table. A topic takes 200; a mapping of a static topic takes 10 a queue."""
+"""The largest entry of a table in bytes. A topic takes 200; a mapping of a static topic takes 10 per queue."""
 
 WHOLE_MAX = 512 * 1024
-"""Bytes of a registration that can't be cut, so that it is read in one go: 17 ms at most."""
+"""The largest registration in bytes that can't be cut and is decoded as a whole: 17 ms at most."""
 
 LOOSE_MAX = 128 * 1024
-"""The same for JSON with null members, numbers in quotes, or numbers as keys: 12 ms at most."""
+"""The same for JSON with null members, quoted numbers or number keys: 12 ms at most."""
 
 DIALECT_MAX = 12 * 1024
 """The same for fastjson's dialect: 11 ms at most."""
 
 SMALL = 8 * 1024
-"""Bytes of a registration that is read as a whole because that costs less."""
+"""Registrations up to this size in bytes are decoded as a whole, which costs less."""
 
 TOPICS_MAX = 100_000
-"""Topics and mappings in one registration. As Java writes them, 16 MiB, the largest frame, have room for 93,000."""
+"""Topics and mappings in one registration. In Java's format, 16 MiB, the largest frame, fit 93,000."""
 
 ENTRIES_IN_SLICE = 512
-"""Entries of a compressed registration that are read between two yields, if they are small."""
+"""Entries of a compressed registration that are decoded between two yields, if they are small."""
 
 _FIRST_JSON = int(Version.V3_0_11)
 
@@ -82,7 +82,7 @@ T = TypeVar("T")
 
 
 class Topic(Body):
-    """Of TopicConfig, what routes are made of."""
+    """The fields of TopicConfig that routes need."""
 
     topic_name: str | None = None
     read_queue_nums: Int32 = always(16)
@@ -92,7 +92,7 @@ class Topic(Body):
 
 
 class Topics(Body):
-    """Of TopicConfigAndMappingSerializeWrapper."""
+    """The needed fields of TopicConfigAndMappingSerializeWrapper."""
 
     topic_config_table: dict[str, Topic] = always(dict)
     data_version: DataVersion = always(DataVersion())
@@ -100,19 +100,19 @@ class Topics(Body):
 
 
 class Registration(Body):
-    """Of RegisterBrokerBody."""
+    """The needed fields of RegisterBrokerBody."""
 
     topic_config_serialize_wrapper: Topics = always(Topics)
     filter_server_list: list[str] = always(list)
 
 
 class Said(msgspec.Struct, frozen=True, gc=False):
-    """What a broker registered last, to compare with its next registration."""
+    """The last registration of a broker, to compare with its next one."""
 
-    version: int  # of the request's author
-    ext: dict[str, str]  # the header fields of the request, all but the CRC
-    shell: Registration | None  # None: the pieces are the whole body, which could not be cut
-    pieces: tuple[bytes, ...]  # none: the shell is all of it
+    version: int  # of the sender
+    ext: dict[str, str]  # the header fields of the request, without the CRC
+    shell: Registration | None  # None: the body could not be cut, and is in the pieces
+    pieces: tuple[bytes, ...]  # empty: the shell is everything
     mappings: bytes = b""
 
     @property
@@ -121,18 +121,18 @@ class Said(msgspec.Struct, frozen=True, gc=False):
 
 
 class Reading(NamedTuple):
-    """A registration that was read."""
+    """A decoded registration."""
 
-    topics: Mapping[str, Topic]  # all, or with `is_partial` those that are not in the registration before
-    mappings: Mapping[str, TopicQueueMappingInfo]  # all of them, or with `is_repeated` none
-    shell: Registration  # the rest of it; its own tables have no meaning
+    topics: Mapping[str, Topic]  # all, or with `is_partial` those not in the last registration
+    mappings: Mapping[str, TopicQueueMappingInfo]  # all, or none with `is_repeated`
+    shell: Registration  # the rest; its tables are placeholders
     said: Said
     is_partial: bool = False
-    is_repeated: bool = False  # it equals the registration before
+    is_repeated: bool = False  # it equals the last registration
 
     @property
     def version(self) -> DataVersion:
-        """Of the topics."""
+        """The version of the topics."""
         return self.shell.topic_config_serialize_wrapper.data_version
 
 
@@ -140,9 +140,9 @@ Reader: TypeAlias = Slices[Reading]
 
 
 def read(command: Command, header: headers.RegisterBroker, before: Said | None, *, merge: bool) -> Reader:
-    """The body of a registration in any of its forms. Raises BodyError.
+    """Decode the body of a registration in any of its forms. Raises BodyError.
 
-    It is compared with the one `before`. When they differ, `merge` allows for the difference alone.
+    The body is compared with the one `before`. If they differ, `merge` allows a result with the differences only.
     """
     small = read_small(command, header, before)
     if small is not None:
@@ -168,7 +168,7 @@ def read(command: Command, header: headers.RegisterBroker, before: Said | None, 
 
 
 def _read_parts(command: Command, before: Said | None, *, merge: bool) -> Slices[Reading | None]:
-    """A registration in parts; None if it can't be cut."""
+    """Decode a registration in parts; None if it can't be cut."""
     body = command.body
     has_references = yield from _has_references(body)
     parts = None if has_references else _take_apart(body)
@@ -199,9 +199,9 @@ def _read_parts(command: Command, before: Said | None, *, merge: bool) -> Slices
 
 
 def read_small(command: Command, header: headers.RegisterBroker, before: Said | None) -> Reading | None:
-    """A registration of a few topics: to read all of it costs less than to find out what is new.
+    """Decode a registration of a few topics: decoding all of it costs less than finding the changes.
 
-    None: it is large, or not ordinary JSON. Raises BodyError.
+    None if it is large, or not ordinary JSON. Raises BodyError.
     """
     body = command.body
     if not 0 < len(body) <= SMALL or command.version < _FIRST_JSON or header.compressed or b"$ref" in body:
@@ -229,14 +229,14 @@ def _ext(command: Command) -> dict[str, str]:
     return ext
 
 
-# ── JSON, cut into parts ────────────────────────────────────────────────────────────────────────────────────────────
+# ── JSON in parts ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 _TABLE = b'"topicConfigTable":{'
 _MAPPING_TABLE = b'"topicQueueMappingInfoMap":{'
 _VERSION = b'"dataVersion":'
-_AFTER_TABLE_JAVA = b'},"topicQueueMappingDetailMap":'  # from a broker of 5.x; from one of 4.9 nothing follows
+_AFTER_TABLE_JAVA = b'},"topicQueueMappingDetailMap":'  # of a 5.x broker; a 4.9 broker writes nothing after it
 _AFTER_TABLE_OURS = b'},"dataVersion":'
-_AFTER_MAPPINGS_OURS = b'},"topicQueueMappingDetailMap":'  # from a Java broker nothing follows
+_AFTER_MAPPINGS_OURS = b'},"topicQueueMappingDetailMap":'  # a Java broker writes nothing after it
 _END = b"}}}"
 _PROBE, _MAPPING_PROBE = b'"?":{}', b'"??":{}'
 _COMMA = ord(",")
@@ -245,14 +245,14 @@ _entry_end = re.compile(rb'\}(?=,"[^"\\]*+":\{)').search
 
 
 class Span(NamedTuple):
-    """Where entries of a table are, from the first name to the last brace. `end < start`: there are none."""
+    """The range of a table's entries, from the first name to the last brace. `end < start`: it is empty."""
 
     start: int
     end: int
 
 
 class Cut(NamedTuple):
-    """A registration, cut into its parts."""
+    """A registration in parts."""
 
     shell: Registration
     topics: Span
@@ -260,16 +260,16 @@ class Cut(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """What a table has in common with the pieces of the one before."""
+    """The common part of a table and the previous pieces."""
 
-    front: int  # so many of the first pieces are the first here
-    back: int  # so many of the last pieces are the last here
+    front: int  # the number of leading pieces in common
+    back: int  # the number of trailing pieces in common
     between: Span
-    is_all: bool = False  # there is nothing else, here or there
+    is_all: bool = False  # the two are equal
 
 
 class Table(NamedTuple):
-    """How the entries of a table are read: by msgspec, or if they are not ordinary JSON by `fastjson`."""
+    """How the entries of a table are decoded: by msgspec or, if they are not ordinary JSON, by `fastjson`."""
 
     decode: Callable[[bytes], dict[str, Any]]
     type: Any
@@ -280,7 +280,7 @@ _MAPPINGS = Table(msgspec.json.Decoder(dict[str, TopicQueueMappingInfo]).decode,
 
 
 def _has_references(body: bytes) -> Slices[bool]:
-    """Does it refer to an object before (`$ref`), which a part alone could not resolve?"""
+    """True if it refers to an earlier object (`$ref`), which a part alone could not resolve."""
     if b"$" not in body:
         return False
     for at in range(0, len(body), SLICE):
@@ -291,7 +291,7 @@ def _has_references(body: bytes) -> Slices[bool]:
 
 
 def _take_apart(body: bytes) -> Cut | None:
-    """The shell, and where the entries of the tables are; None where that is not clear."""
+    """The shell and the ranges of the tables; None if they can't be determined."""
     start = body.find(_TABLE, 0, HEAD_MAX) + len(_TABLE)
     if start < len(_TABLE):
         return None
@@ -318,7 +318,7 @@ def _take_apart(body: bytes) -> Cut | None:
 
 
 def _mappings_in(body: bytes, after: int, *, is_java: bool) -> Span:
-    """Where the mappings of static topics are; an empty span if there are none, or they are to be read in the shell."""
+    """The range of the static mappings; empty if there are none, or if they are decoded with the shell."""
     start = body.find(_MAPPING_TABLE, after) + len(_MAPPING_TABLE)
     if start < len(_MAPPING_TABLE):
         return Span(len(body), len(body) - 1)
@@ -327,7 +327,7 @@ def _mappings_in(body: bytes, after: int, *, is_java: bool) -> Span:
 
 
 def _shared(body: bytes, table: Span, pieces: tuple[bytes, ...]) -> Shared:
-    """Compares the table with the pieces: from the front, then from the back. Pieces are apart by one comma."""
+    """Compare the table with the pieces: from the front, then from the back. One comma separates pieces."""
     front, back = 0, 0
     start, end = table
     for piece in pieces:
@@ -344,7 +344,7 @@ def _shared(body: bytes, table: Span, pieces: tuple[bytes, ...]) -> Shared:
 
 
 def _regrouped(pieces: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    """The same entries in pieces of the right size, if too many became small: each change may leave a short one."""
+    """The same entries in pieces of the right size, if too many are small: each change may leave a short one."""
     if len(pieces) <= PIECES_SPARE + 2 * sum(map(len, pieces)) // max(PIECE, 1):
         return pieces
     groups: list[list[bytes]] = []
@@ -359,7 +359,7 @@ def _regrouped(pieces: tuple[bytes, ...]) -> tuple[bytes, ...]:
 
 
 def _read_pieces(body: bytes, span: Span, table: Table) -> Slices[tuple[dict[str, Any], list[bytes]] | None]:
-    """The entries there, and the pieces that they were read from. None: the text can't be cut into entries."""
+    """The entries in a range, and the pieces that they come from. None if the text can't be cut into entries."""
     entries: dict[str, Any] = {}
     pieces: list[bytes] = []
     at, read_bytes = span.start, 0
@@ -389,7 +389,7 @@ def _read_pieces(body: bytes, span: Span, table: Table) -> Slices[tuple[dict[str
 
 
 def _held(entries: Mapping[str, object], text_size: int) -> int:
-    """Bytes of memory that a reading takes, roughly."""
+    """The memory that a reading takes in bytes, approximately."""
     return 200 * len(entries) + text_size
 
 
@@ -397,21 +397,19 @@ def _held(entries: Mapping[str, object], text_size: int) -> int:
 
 
 def _read_whole(command: Command) -> Registration:
-    """A registration that can't be cut, in one go."""
+    """Decode a registration that can't be cut."""
     body = command.body
     if not body:
         return Registration()
     if len(body) > WHOLE_MAX:
-        raise BodyError(
-            f"a registration of {len(body)} bytes that is not written as brokers write it; the limit is {WHOLE_MAX}"
-        )
+        raise BodyError(f"a registration of {len(body)} bytes in an unusual format; the limit is {WHOLE_MAX}")
     if command.version < _FIRST_JSON:
         return Registration(topic_config_serialize_wrapper=_loosely(body, Topics))
     return _loosely(body, Registration)
 
 
 def _decompress(data: bytes, version: int) -> Slices[Registration]:
-    """The compressed form, see `RegisterBrokerBody`."""
+    """Decode the compressed form; see `RegisterBrokerBody`."""
     parts = _Parts((yield from _inflate(data)))
     data_version = _loosely(parts.next(), DataVersion)
     topics: dict[str, Topic] = {}
@@ -437,7 +435,7 @@ def _decompress(data: bytes, version: int) -> Slices[Registration]:
 
 
 class _Parts(Parts):
-    """The parts of an inflated registration, none of them large."""
+    """The parts of a decompressed registration, all of them small."""
 
     def __init__(self, data: bytearray) -> None:
         super().__init__(data, ENTRY_MAX)
@@ -450,7 +448,7 @@ class _Parts(Parts):
         return part
 
     def is_slice_over(self, *, slow: bool = False) -> bool:
-        """Was enough read since this was last true?"""
+        """True if a slice was decoded since the last time it was true."""
         if self._count < ENTRIES_IN_SLICE and self._size < (PIECE if slow else SLICE):
             return False
         self._count = self._size = 0
@@ -468,7 +466,7 @@ def _inflate(data: bytes) -> Slices[bytearray]:
             except zlib.error as error:
                 raise BodyError(f"not a zlib stream: {error}") from None
             if len(inflated) > INFLATED_LIMIT_BYTES:
-                raise BodyError(f"inflates to more than {INFLATED_LIMIT_BYTES} bytes")
+                raise BodyError(f"decompresses to more than {INFLATED_LIMIT_BYTES} bytes")
             piece = inflater.unconsumed_tail
             yield len(inflated)
     return inflated
@@ -492,19 +490,19 @@ def _checked_count(parts: _Parts) -> int:
 
 def _check_count(count: int) -> None:
     if count > TOPICS_MAX:
-        raise BodyError(f"more than {TOPICS_MAX} topics or mappings in one registration")
+        raise BodyError(f"the registration has more than {TOPICS_MAX} topics or mappings, the limit")
 
 
 _decode_registration = msgspec.json.Decoder(Registration).decode
 
 
 def _loosely(data: bytes, wanted: type[T]) -> T:
-    """Read ordinary JSON, or within their limits the other kinds. Raises BodyError."""
+    """Decode ordinary JSON or, within their limits, the other forms. Raises BodyError."""
     return fastjson.decode(data, wanted, untyped_max=LOOSE_MAX, number_keys_max=LOOSE_MAX, dialect_max=DIALECT_MAX)
 
 
 def _strictly(data: bytes, decode: Callable[[bytes], T]) -> T | None:
-    """Read ordinary JSON; None if it is none."""
+    """Decode ordinary JSON; None if it is something else."""
     try:
         return decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -1,4 +1,4 @@
-"""What a name server answers from its tables: routes, clusters, members, names of topics.
+"""Queries of the tables: routes, clusters, members, topic names.
 
 Java: RouteInfoManager.pickupTopicRouteData and the other getters.
 """
@@ -15,17 +15,17 @@ SYNC_MEMBER_TOPIC_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 
 
 class Routes:
-    """Reads the tables. Encoded routes are kept until something in them changes."""
+    """Reads the tables. Encoded routes are cached until they change."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
 
     def kept_route(self, topic: str, *, standard: bool) -> bytes | None:
-        """The route as JSON, if it was encoded since it last changed."""
+        """The cached route as JSON, if it is up to date."""
         return self._tables.encoded.get(topic, standard=standard)
 
     def encoded_route(self, topic: str, settings: Settings, order_conf: str | None, *, standard: bool) -> bytes | None:
-        """The route as JSON; None for a topic that no broker serves."""
+        """The route as JSON; None if no broker serves the topic."""
         encoded = self._tables.encoded.get(topic, standard=standard)
         if encoded is None:
             route = self.route(topic, settings, order_conf)
@@ -36,7 +36,7 @@ class Routes:
         return encoded
 
     def route(self, topic: str, settings: Settings, order_conf: str | None) -> TopicRouteData | None:
-        """Where a topic is."""
+        """The route of a topic."""
         groups = self._tables.groups_of(topic)
         if not groups:
             return None
@@ -73,14 +73,14 @@ class Routes:
         return BrokerMemberGroup(cluster=cluster, broker_name=group_name, broker_addrs=addresses)
 
     def system_topics(self) -> TopicList:
-        """Topics that clusters and brokers have under their own names, and the address of some broker."""
+        """The topics named after clusters and brokers, and the address of one broker."""
         tables = self._tables
         names = list(tables.clusters) + [name for groups in tables.clusters.values() for name in sorted(groups)]
         address = next((group.addresses[group.smallest_id] for group in tables.brokers.values()), None)
         return TopicList(topic_list=list(dict.fromkeys(names)), broker_addr=address)
 
     def check(self, settings: Settings, order_conf_of: Callable[[str], str | None]) -> None:
-        """Asserts that kept routes are what would be encoded now."""
+        """Assert that the cached routes are up to date."""
 
         def encode(topic: str, standard: bool) -> bytes | None:
             route = self.route(topic, settings, order_conf_of(topic))
@@ -90,11 +90,11 @@ class Routes:
 
 
 TopicFilter = Callable[[str, list[Group]], bool]
-"""Is this topic, which these groups serve, wanted?"""
+"""Whether to list a topic that these groups serve."""
 
 
 def unit_filter(*, unit: bool | None, subscribed: bool | None) -> TopicFilter:
-    """Topics by the unit flags of their first broker; None: does not matter."""
+    """Topics by the unit flags of their first broker; None matches any."""
 
     def fits(topic: str, groups: list[Group]) -> bool:
         flag = groups[0].queues[topic].topic_sys_flag

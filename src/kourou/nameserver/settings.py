@@ -1,10 +1,9 @@
-"""What can be configured, under the names of Apache's namesrv.conf.
+"""The settings, under the names of Apache's namesrv.conf.
 
-Apache's settings of threads, queues and socket buffers have no meaning here: they are known, shown and kept, so that an
-existing file works unchanged and `mqadmin getNamesrvConfig` prints what it prints with Apache, and they change nothing.
+Apache's settings of threads, queues and socket buffers have no effect here. They are accepted, displayed and kept, so
+that an existing file works unchanged and `mqadmin getNamesrvConfig` prints the same as with Apache.
 
-Changing settings through a request is for a list of keys that can do no harm: no path, no address and nothing that
-could reach a shell is on it.
+A request can change only the harmless keys in a list: no path, no address, and nothing that could reach a shell.
 """
 
 import re
@@ -20,20 +19,20 @@ class SettingError(KourouError):
 
 
 class GuardedSettingError(SettingError):
-    """A setting that no request may change."""
+    """A setting that requests can't change."""
 
 
 SECRET = re.compile(r"(?i)password|secret|credential|token|accesskey|authenticationuser$")
-"""Properties of a file whose values no answer shows."""
+"""Properties of a file whose values are never displayed."""
 
 HIDDEN = "******"
 
 ALWAYS_GUARDED = ("configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome")
-"""What Apache never lets a request change, whatever `configBlackList` says."""
+"""Settings that Apache never lets a request change, whatever `configBlackList` says."""
 
 
 def _setting(default: Any, *, hot: bool = False, used: bool = True, ours: bool = False) -> Any:
-    """`hot`: may be changed by a request while the server runs. `used`: means something here. `ours`: not Apache's."""
+    """`hot`: a request may change it at run time. `used`: it has an effect here. `ours`: Apache does not have it."""
     return field(default=default, metadata={"hot": hot, "used": used, "ours": ours})
 
 
@@ -41,16 +40,33 @@ def _setting(default: Any, *, hot: bool = False, used: bool = True, ours: bool =
 class Settings:
     """One name server's settings; names are snake_case here and camelCase in files and requests."""
 
-    # Where it listens and what it keeps. Loopback until a host is given.
+    # The listening address and the files. Loopback unless a host is given.
     bind_address: str = _setting("127.0.0.1")
     listen_port: int = _setting(9876)
     kv_config_path: str = _setting("")
     config_store_path: str = _setting("")
     rocketmq_home: str = _setting("", used=False)
     server_channel_max_idle_time_seconds: int = _setting(120)
-    proxy_protocol_trusted: str = _setting("", ours=True)  # whose PROXY preambles are believed
+    proxy_protocol_trusted: str = _setting("", ours=True)  # the hosts whose PROXY headers are trusted
 
-    # How it behaves.
+    # Access control. Apache's brokers have most of these settings, its name servers none.
+    authentication_enabled: bool = _setting(False, ours=True)
+    authorization_enabled: bool = _setting(False, ours=True)
+    authentication_whitelist: str = _setting("", ours=True)
+    authorization_whitelist: str = _setting("", ours=True)
+    init_authentication_user: str = _setting("", ours=True)
+    inner_client_authentication_credentials: str = _setting("", ours=True)
+    migrate_auth_from_v1_enabled: bool = _setting(False, ours=True)
+    acl_enable: bool = _setting(False, ours=True)
+    plain_acl_file: str = _setting("", ours=True)
+    users_key_file: str = _setting("", ours=True)
+
+    # Limits for one client, and for all clients together.
+    max_connections: int = _setting(65_536, ours=True)
+    max_connections_per_address: int = _setting(16_384, ours=True)
+    max_requests_in_flight: int = _setting(65_536, ours=True)  # of one connection
+
+    # Behaviour.
     product_env_name: str = _setting("center", hot=True, used=False)
     order_message_enable: bool = _setting(False, hot=True)
     return_order_topic_config_to_broker: bool = _setting(True, hot=True)
@@ -64,9 +80,9 @@ class Settings:
     delete_topic_with_broker_registration: bool = _setting(False, hot=True)
     config_black_list: str = _setting("configBlackList;configStorePath;kvConfigPath")
 
-    # Without meaning here.
+    # Without effect here.
     cluster_test: bool = _setting(False, used=False)
-    enable_controller_in_namesrv: bool = _setting(False, used=False)
+    enable_controller_in_namesrv: bool = _setting(False)  # except for this one: it starts a controller in this process
     client_request_thread_pool_nums: int = _setting(8, hot=True, used=False)
     default_thread_pool_nums: int = _setting(16, hot=True, used=False)
     client_request_thread_pool_queue_capacity: int = _setting(50000, hot=True, used=False)
@@ -89,14 +105,15 @@ class Settings:
     shutdown_wait_time_seconds: int = _setting(30, hot=True, used=False)
 
     def to_properties(self) -> dict[str, str]:
-        """All settings as Apache prints them; an empty home is left out, as with Apache's null."""
+        """All settings as Apache prints them; an empty home is omitted, like Apache's null."""
         shown = {key: _text(getattr(self, name)) for key, name in _NAME_OF_KEY.items()}
         if not self.rocketmq_home:
             del shown["rocketmqHome"]
-        return {key: value for key, value in shown.items() if value or key not in _OURS}
+        unchanged = {key for key in _OURS if getattr(self, _NAME_OF_KEY[key]) == getattr(Settings, _NAME_OF_KEY[key])}
+        return {key: value for key, value in shown.items() if key not in unchanged}
 
     def with_properties(self, properties: Mapping[str, str]) -> "Settings":
-        """These settings with those of a file or the command line. Raises SettingError for a wrong value.
+        """These settings, changed by those of a file or the command line. Raises SettingError for an invalid value.
 
         Unknown keys are ignored: `unknown_keys` names them.
         """
@@ -104,20 +121,20 @@ class Settings:
         return replace(self, **{_NAME_OF_KEY[key]: _parsed(key, value) for key, value in known.items()})
 
     def with_request(self, properties: Mapping[str, str]) -> "Settings":
-        """These settings as a request wants them, all or nothing. Raises SettingError."""
+        """These settings, changed by a request, all or none. Raises SettingError."""
         for key in properties:
             name = _NAME_OF_KEY.get(key)
             if name is None:
-                raise SettingError(f"{key} is no setting of a name server; getNamesrvConfig lists them all")
+                raise SettingError(f"{key} is not a setting of a name server; getNamesrvConfig lists them")
             if key in ALWAYS_GUARDED or key in self.config_black_list.split(";"):
                 raise GuardedSettingError("Can not update config in black list.")
             if name not in _HOT_NAMES:
-                raise GuardedSettingError(f"{key} can't change while the server runs: change the file, and restart")
+                raise GuardedSettingError(f"{key} can't be changed at run time: edit the file and restart")
         return self.with_properties(properties)
 
 
 def hot_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Those of the properties that requests may change: no path, port or address is among them."""
+    """The properties that requests may change: no path, port or address is among them."""
     return {key: value for key, value in properties.items() if _NAME_OF_KEY.get(key) in _HOT_NAMES}
 
 
@@ -126,17 +143,17 @@ def is_setting(key: str) -> bool:
 
 
 def other_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Those that are no settings of a name server. A file that is written anew keeps them: TLS has its keys there."""
+    """Properties that are not settings of a name server. A rewritten file keeps them: TLS settings are among them."""
     return {key: value for key, value in properties.items() if key not in _NAME_OF_KEY}
 
 
 def unknown_keys(properties: Mapping[str, str]) -> list[str]:
-    """Keys that are no setting, for a warning. TLS keys have their own reader."""
+    """Keys that are not settings, for a warning. TLS keys are read elsewhere."""
     return [key for key in properties if key not in _NAME_OF_KEY and not key.startswith("tls.")]
 
 
 def unused_keys(properties: Mapping[str, str]) -> list[str]:
-    """Keys that are known and have no meaning here, for a word about it: where somebody wants another value."""
+    """Known keys without effect here, for a warning if their values are not the defaults."""
     defaults = Settings().to_properties()
     return [
         key
@@ -176,7 +193,7 @@ def _parsed(key: str, text: str) -> Any:
 _NAME_OF_KEY: dict[str, str] = {_camel(setting.name): setting.name for setting in fields(Settings)}
 _TYPE_OF_NAME: dict[str, object] = {setting.name: setting.type for setting in fields(Settings)}
 _OURS = frozenset(_camel(setting.name) for setting in fields(Settings) if setting.metadata["ours"])
-"""Shown where they are set; otherwise what is shown is just what Apache shows."""
+"""Displayed only if they are set; without them the list is the same as Apache's."""
 
 _HOT_NAMES = frozenset(setting.name for setting in fields(Settings) if setting.metadata["hot"])
 _UNUSED_NAMES = frozenset(setting.name for setting in fields(Settings) if not setting.metadata["used"])

@@ -1,21 +1,22 @@
 """The tables of a name server: brokers, topics and clusters.
 
-A member of a broker group is alive while it registers or sends heartbeats. It leaves when it unregisters, when it was
-silent for too long, or when the connection of its last registration ends (`kourou.nameserver.registrar`).
+A member of a broker group is alive while it registers or sends heartbeats. It is removed when it unregisters, when it
+was silent for too long, or when the connection of its last registration is closed (`kourou.nameserver.registrar`).
 
 Changes that may take long are generators (`kourou.turns`): they yield about every 100 topics, and queries are answered
-in between. Only one of them runs at a time; the machine sees to that. What a query sees in between:
+in between. The machine runs only one of them at a time. Queries in between see the following:
 
-- A member that leaves is gone from all routes at once. If it was the last of its group, the group's name is removed
-  from `topics` later, in slices; until then a name in `topics` without a group in `brokers` means nothing.
-- Permissions that change for all topics of a group change at once: `Group.perm_change` applies until each queue has it.
+- A removed member disappears from all routes at once. If it was the last of its group, the group's name is removed
+  from `topics` later, in slices; until then a name in `topics` without a group in `brokers` is ignored.
+- A change of permissions of all topics of a group applies at once, through `Group.perm_change`, until all queues have
+  it.
 - A registration adds or changes one topic after the other.
 
 Invariants (`check` asserts them; the property tests call it after every step):
 - a broker group in `brokers` has at least one address, and is listed under its cluster;
-- each address in a group is that of a live member, which will take it away when it leaves;
-- no cluster is empty, and no topic is without groups;
-- a topic names the groups that have queues of it, and groups that are being removed, and no others.
+- each address in a group belongs to a live member, and is removed with it;
+- no cluster is empty, and every topic has groups;
+- a topic lists exactly the groups that have queues of it, and groups that are being removed.
 
 Java: the tables of RouteInfoManager.
 """
@@ -34,11 +35,11 @@ from kourou.turns import Slices
 K = TypeVar("K", bound=Hashable)
 
 IN_SLICE = 100
-"""Topics that are changed between two yields: some 0.1 ms."""
+"""The number of topics that are changed between two yields: about 0.1 ms."""
 
 
 class Tables:
-    """All tables. Methods that change something keep the invariants above, and drop encoded routes that it changes."""
+    """All tables. Methods that change them keep the invariants above, and drop outdated encoded routes."""
 
     def __init__(self) -> None:
         self.topics: dict[str, tuple[str, ...]] = {}  # topic -> names of the groups that have queues of it
@@ -48,13 +49,13 @@ class Tables:
         self.filter_servers: dict[Member, list[str]] = {}
         self.mappings: dict[str, dict[str, TopicQueueMappingInfo]] = {}  # static topic -> broker -> its queues there
         self.encoded = RouteCache()
-        self.places = 0  # topics, each counted once for every group that has it
+        self.places = 0  # topics, counted once for every group that has them
         self.mapped_queues = 0  # in all of `mappings`
         self.said_size = 0  # bytes of all Live.said
-        self._removing: set[str] = set()  # names of groups that are gone, while topics may still name them
+        self._removing: set[str] = set()  # names of removed groups that topics may still list
         self._on_connection: dict[Hashable, dict[Member, None]] = {}
         self._at_address: dict[str, dict[Member, None]] = {}
-        self._moment = 0  # a clock for Group.removed and Group.touched: no two changes have the same
+        self._moment = 0  # a counter for Group.removed and Group.touched, unique per change
 
     # ── Members ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -63,7 +64,7 @@ class Tables:
         return sorted(self._on_connection.get(connection, ()))
 
     def live_at(self, address: str) -> Live | None:
-        """What is known of the process at an address; of several, in different clusters, any."""
+        """The state of the process at an address; if there are several, in different clusters, any of them."""
         member = next(iter(self._at_address.get(address, ())), None)
         return None if member is None else self.live[member]
 
@@ -72,7 +73,7 @@ class Tables:
         return [member for member, live in self.live.items() if live.seen_ms + live.timeout_ms < now_ms]
 
     def put_live(self, member: Member, live: Live) -> None:
-        """What is known of a member from now on."""
+        """Set the state of a member."""
         self._forget_live(member)
         self.live[member] = live
         self.said_size += live.said_size
@@ -91,7 +92,7 @@ class Tables:
             _discard(self._at_address, member.address, member)
 
     def set_connection(self, member: Member, connection: Hashable) -> None:
-        """A member registered on another connection than before."""
+        """A member registered on another connection."""
         live = self.live[member]
         if live.connection != connection:
             _discard(self._on_connection, live.connection, member)
@@ -109,13 +110,13 @@ class Tables:
     # ── Groups ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def add_group(self, cluster: str, name: str) -> Group:
-        """A new group, which must get an address at once."""
+        """Add a group, which must get an address at once."""
         self._moment += 1
         group = self.brokers[name] = Group(cluster, name, removed=self._moment, touched=self._moment)
         return group
 
     def remove_group(self, group: Group) -> None:
-        """A group without members is gone from all routes. `clear_topics` must follow."""
+        """Remove a group without members from all routes. `clear_topics` must follow."""
         del self.brokers[group.name]
         self._removing.add(group.name)
         for cluster in [name for name, groups in self.clusters.items() if group.name in groups]:
@@ -124,7 +125,7 @@ class Tables:
                 del self.clusters[cluster]
 
     def clear_topics(self, group: Group) -> Slices[None]:
-        """No topic names a group any more that was removed."""
+        """Remove a removed group from all topics."""
         for topics in _slices(list(group.queues)):
             for topic in topics:
                 self._unlink(topic, group)
@@ -132,15 +133,20 @@ class Tables:
         self._removing.discard(group.name)
 
     def touch(self, group: Group, *, removed: bool = False) -> None:
-        """The topics of a group were changed by something else than its registration."""
+        """The topics of a group were changed by something other than its registration."""
         self._moment += 1
         group.touched = self._moment
         group.removed = self._moment if removed else group.removed
 
+    def cluster_of(self, name: str) -> str | None:
+        """The cluster of a broker group; None if it is not registered."""
+        group = self.brokers.get(name)
+        return None if group is None else group.cluster
+
     # ── Topics ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def groups_of(self, topic: str) -> list[Group]:
-        """The groups that serve a topic; none: nobody does."""
+        """The groups that serve a topic."""
         names, brokers = self.topics.get(topic, ()), self.brokers
         if not self._removing:
             return [brokers[name] for name in names]
@@ -154,7 +160,7 @@ class Tables:
         self.encoded.drop(topic)
 
     def drop_queues(self, topic: str, group: Group) -> None:
-        """The group does not serve the topic any more, until it registers it again."""
+        """The group no longer serves the topic, until it registers it again."""
         self._unlink(topic, group)
         self.touch(group, removed=True)
         self.encoded.drop(topic)
@@ -176,7 +182,7 @@ class Tables:
             yield 0
 
     def delete_topic(self, topic: str, cluster: str | None) -> None:
-        """Forget a topic, in one cluster or everywhere. It comes back when a broker that has it registers."""
+        """Remove a topic, in one cluster or in all. It returns when a broker that has it registers."""
         groups = self.groups_of(topic)
         wanted = None if not cluster else self.clusters.get(cluster, set())
         leaving = {group.name for group in groups if wanted is None or group.name in wanted}
@@ -193,7 +199,7 @@ class Tables:
         self.encoded.drop(topic)
 
     def add_topic(self, topic: str, queues: list[QueueData]) -> bool:
-        """A topic that no broker registered. False if it names a group that is not here, and nothing changes."""
+        """Add a topic that no broker registered. Returns False, without a change, if a group is unknown."""
         if not queues or any(one.broker_name not in self.brokers for one in queues):
             return False
         for one in queues:
@@ -211,21 +217,21 @@ class Tables:
 
     @property
     def is_full(self) -> bool:
-        """There is no room for another topic."""
+        """True if there is no room for another topic."""
         return len(self.topics) >= limits.TOPICS_MAX or self.places >= limits.PLACES_MAX
 
     # ── Permissions ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def wipe_write_perm(self, group_name: str) -> Slices[int]:
-        """No more sends to this group's queues, until it registers changed topics. Returns how many topics it has."""
+        """Disallow sends to this group, until it registers changed topics. Returns the number of its topics."""
         return (yield from self.change_perms(self.brokers.get(group_name), read_only))
 
     def add_write_perm(self, group_name: str) -> Slices[int]:
-        """Sends are allowed again. Returns how many topics it has."""
+        """Allow sends again. Returns the number of the group's topics."""
         return (yield from self.change_perms(self.brokers.get(group_name), read_and_write))
 
     def change_perms(self, group: Group | None, change: PermChange) -> Slices[int]:
-        """Change the permissions of all topics of a group: for queries at once."""
+        """Change the permissions of all topics of a group. Queries see the change at once."""
         if group is None:
             return 0
         self.start_changing_perms(group, change)
@@ -246,7 +252,7 @@ class Tables:
     # ── Invariants ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def check(self) -> None:
-        """Asserts what the module's text promises."""
+        """Assert the invariants in the module's docstring."""
         for name, group in self.brokers.items():
             assert group.name == name and group.addresses, f"group {name} has no address"
             assert name in self.clusters.get(group.cluster, ()), f"group {name} is missing in {group.cluster}"
@@ -271,7 +277,7 @@ class Tables:
 
 
 def mapped_queues(mapping: TopicQueueMappingInfo) -> int:
-    """What a mapping counts for: one more than its queues."""
+    """The count of a mapping: one more than its queues."""
     return 1 + len(mapping.curr_id_map)
 
 

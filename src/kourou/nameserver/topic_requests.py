@@ -1,4 +1,4 @@
-"""Requests of tools that change topics: add, delete, permissions.
+"""Requests of tools that change topics: create, delete, permissions.
 
 Java: DefaultRequestProcessor.
 """
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class TopicRequests:
-    """Changes topics without their broker."""
+    """Changes topics without a registration by their broker."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
@@ -36,14 +36,14 @@ class TopicRequests:
         yield 0
         topic = headers.RegisterTopicInNamesrv.decode(asked.command.ext).topic
         if not topic.isprintable() or len(topic) > NAME_LENGTH_MAX:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"topic={shown(topic)} is too long, or can't be printed")
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"topic={shown(topic)} is too long or has unprintable characters")
         route = bodies.TopicRouteData.decode(
             small_body(asked), untyped_max=DIALECT_SIZE_MAX, dialect_max=DIALECT_SIZE_MAX
         )
         if self._tables.is_full and topic not in self._tables.topics:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"{len(self._tables.topics)} topics are registered, the limit")
         if not self._tables.add_topic(topic, route.queue_datas):
-            log.info("topic not registered topic=%s: it names no broker, or one that is not registered", shown(topic))
+            log.info("topic not registered topic=%s: it has no broker, or an unregistered one", shown(topic))
         return asked.command.answer()
 
     def _delete_topic(self, asked: Asked) -> Slices[Command]:

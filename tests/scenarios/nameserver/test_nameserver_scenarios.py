@@ -1,4 +1,4 @@
-"""Plays the scenarios beside this file: conversations with a name server, and what it does about them.
+"""Plays the scenarios beside this file: conversations with a name server, and its effects.
 
 A scenario is a text. Lines at the margin are what happens; the indented lines below them are the machine's effects,
 all of them, to the byte. The reader learns the protocol from them, and the test compares every line.
@@ -149,6 +149,7 @@ class Scenario:
                     assert command.is_one_way
                     yield " ".join([f"  tell {address}", RequestCode(command.code).name, *_fields(command)])
                 case Save(document, version, content):
+                    assert isinstance(content, str)
                     assert document not in self._saving, "one write at a time"
                     self._saving[document] = version
                     yield f"  save {document.value}"
@@ -201,7 +202,7 @@ def _request(words: list[str], body: str) -> Command:
 
 
 def _registration(text: str, version: int, compressed: bool) -> bytes:
-    """What a Java broker of this version sends for `topics 3: orders 4/4 rw, bills 8/8 r`."""
+    """The registration that a Java broker of this version sends for `topics 3: orders 4/4 rw, bills 8/8 r`."""
     number, _, listed = text.removeprefix("topics ").partition(":")
     state, _, counter = number.rpartition(".")
     data_version = {"counter": int(counter), "stateVersion": int(state or 0), "timestamp": 1700000000000}

@@ -69,7 +69,7 @@ def test_brokers_beyond_the_limit_are_refused(machine: NameServer, monkeypatch: 
 def test_topics_beyond_the_limit_are_refused(machine: NameServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "TOPICS_MAX", 4)
     assert ask(machine, registration("a", "a:1", ["1", "2", "3"])).code == ResponseCode.SUCCESS
-    # Known topics take no room; new ones do, whoever had the old ones.
+    # Known topics take no room; new ones do, whichever broker had the old ones.
     assert ask(machine, registration("b", "b:1", ["1", "2", "3", "4"])).code == ResponseCode.SUCCESS
     refused = ask(machine, registration("a", "a:1", ["4", "5"], counter=1))
     assert refused.remark == "register broker failed: more than 4 topics, the limit"

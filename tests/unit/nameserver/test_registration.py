@@ -1,4 +1,4 @@
-"""Registrations as Java brokers write them: read right, and fast enough that nobody waits for them."""
+"""Registrations as Java brokers write them: read correctly, and fast enough that no request waits for them."""
 
 import gc
 import json
@@ -191,7 +191,7 @@ def best_of(times: int, measure: Callable[[int], list[float]]) -> tuple[float, f
     return min(map(sum, taken)), min(map(max, taken))
 
 
-def test_ten_thousand_topics_stall_nobody() -> None:
+def test_ten_thousand_topics_stall_no_request() -> None:
     """Routes are answered by the same loop, and may wait 50 ms at most."""
     bodies = [java_body(counter, changed=counter) for counter in range(6)]
     first = best_of(3, lambda i: register(a_machine(), bodies[i]))
@@ -212,9 +212,11 @@ def test_ten_thousand_topics_stall_nobody() -> None:
     assert repeated[0] < 3
 
 
-def test_topics_are_no_work_for_the_garbage_collector() -> None:
-    """A full collection walks all objects that it tracks, and everything waits for it. Tables of topics are not among
-    them, so their size does not matter."""
+def test_the_garbage_collector_does_not_track_topics() -> None:
+    """A full collection walks all objects that it tracks, and everything waits for it.
+
+    Tables of topics are not among them, so their size does not matter.
+    """
     machine = a_machine()
     body = java_body(1)
     gc.collect()

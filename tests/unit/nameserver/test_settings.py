@@ -57,7 +57,7 @@ def test_a_request_changes_all_or_nothing() -> None:
     assert settings.with_request({"orderMessageEnable": "true"}).order_message_enable
     with pytest.raises(GuardedSettingError):
         settings.with_request({"orderMessageEnable": "true", "kvConfigPath": "/x"})
-    with pytest.raises(SettingError, match="noSuchKey is no setting"):
+    with pytest.raises(SettingError, match="noSuchKey is not a setting"):
         settings.with_request({"orderMessageEnable": "true", "noSuchKey": "1"})
 
 

@@ -106,7 +106,7 @@ def leave(machine: NameServer, how: str) -> list[Effect]:
 
 @pytest.mark.parametrize("how", ["unregistered", "silent", "gone"])
 def test_a_broker_that_leaves_is_gone_from_all_routes_at_once(machine: NameServer, how: str) -> None:
-    """Its topics are removed in slices, which nobody notices: not in routes, not in lists."""
+    """Its topics are removed in slices, which is visible neither in routes nor in lists."""
     do(machine, register())
     do(machine, register(TOPICS[:4], brokerName="b", brokerAddr="i:1"), "d")
     heartbeat = {"clusterName": "C", "brokerName": "b", "brokerAddr": "i:1"}
