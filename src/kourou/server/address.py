@@ -1,13 +1,13 @@
-"""The address that clients are told."""
+"""The address that is announced to clients."""
 
 import ipaddress
 import socket
 
 
 def own_address(bind: str) -> str:
-    """Of a broker that listens on `bind`: that address or, if it is all of them, the one that leads out of the machine.
+    """The address of a broker that listens on `bind`: for a wildcard address, the one of outgoing connections.
 
-    Asking for it sends nothing.
+    To find it, nothing is sent.
     """
     try:
         address = ipaddress.ip_address(bind)

@@ -1,7 +1,7 @@
-"""Runs a broker's machine: gives it requests, time and finished work, and performs its effects.
+"""Runs a broker's machine: passes it requests, time and finished work, and performs its effects.
 
-One event loop owns everything. Store jobs and tables are run by worker threads that only wait for the disk; their ends
-come back as events. Name servers are told over connections of their own.
+One event loop owns everything. Worker threads run store jobs and write tables; they only wait for the disk, and their
+results come back as events. Registrations are sent to name servers over separate connections.
 
     listener, fast listener ─▶ Requests ─┐                     ┌─▶ Reply, Tell ─▶ connections
     timer ─▶ Tick ───────────────────────┼─▶ Broker.step ──────┼─▶ Run, Save ─▶ workers ─▶ Done, Saved
@@ -14,25 +14,32 @@ import logging
 import os
 import random
 import secrets
+import socket
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, assert_never
 
+from kourou.access.plain_acl import PlainAcl
 from kourou.broker.events import (
+    AccountsRead,
     Announce,
     Announced,
     Answered,
     Ask,
+    AskBroker,
     Close,
+    ConnectMember,
     Done,
     Effect,
     Event,
     Gone,
+    GroupLink,
     Owe,
     Peer,
+    PutBack,
     PutOff,
     Reply,
     ReplyFrames,
@@ -48,6 +55,7 @@ from kourou.broker.events import (
 from kourou.broker.machine import Broker
 from kourou.broker.missing import without_effect
 from kourou.broker.properties import Configuration
+from kourou.broker.property_values import members_of
 from kourou.broker.settings import BrokerSettings
 from kourou.net.background import Background
 from kourou.net.connection import Connection
@@ -59,8 +67,17 @@ from kourou.protocol.codes import ResponseCode
 from kourou.protocol.command import Command, encode_head
 from kourou.protocol.errors import KourouError, LocalProtocolError
 from kourou.protocol.hosts import encode_host
+from kourou.raft.transport import UNSENT_MAX
+from kourou.replication.links import Accepted, Connect, HangUp, LinkEvent, Transfer
+from kourou.server import exposure
+from kourou.server.access_files import users_key, with_accounts
+from kourou.server.account_watch import AccountWatch
+from kourou.server.certificate_watch import CertificateWatch
 from kourou.server.clock import SteadyClock, UniqueIdClock, file_time
 from kourou.server.conf import AddressError, ConfError
+from kourou.server.driver import Driver, Tasks
+from kourou.server.ha import HaPort
+from kourou.server.ha_gate import peer_security
 from kourou.server.name_servers import NameServerLink, NameServers
 from kourou.store.jobs import Job
 from kourou.store.store import Store
@@ -72,20 +89,23 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TICK = 0.1
-"""Seconds between two looks at what is due, for what needs no more precision."""
+BROKERS_MAX = 16
+"""The most connections for requests to other brokers (old and new masters) and controllers."""
 
 SHUTDOWN_GRACE = 5.0
 NEVER_IDLE = 366 * 24 * 3600.0
-"""What an idle time of 0 stands for: as with Apache, connections are not closed for being idle."""
+"""The idle time that 0 stands for: as with Apache, idle connections are not closed."""
 
 FIRST_REGISTRATION = 3.0
-"""How long a start waits for the name servers: clients find the broker as soon as it says that it is ready."""
+"""How long a start waits for the name servers, so that clients find the broker as soon as it reports ready."""
+
+FIRST_FOLLOWING = 20.0
+"""How long a slave of a cluster waits for its master before it reports ready."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerPaths:
-    """Where a broker keeps its state."""
+    """The folders of a broker's state."""
 
     root: Path  # storePathRootDir
     commit_log: Path | None = None  # storePathCommitLog
@@ -103,21 +123,38 @@ class BrokerProcess:
         host: str = "127.0.0.1",
         fast_port: int | None = None,
         tls: TlsSettings | None = None,
-        name_server_tls: TlsSettings | None = None,
+        outgoing_tls: TlsSettings | None = None,
         limits: Limits | None = None,
+        group_socket: socket.socket | None = None,
     ) -> None:
-        """A port of 0 means any free one, a `fast_port` of None means none, and the same for TLS."""
+        """Port 0 means any free port. A `fast_port` of None means no such port; without `tls` there is no TLS.
+
+        `outgoing_tls`: use TLS for requests to name servers, controllers and other brokers.
+
+        `group_socket` is bound to the address of this member in dLegerPeers; if it is None, the broker binds one.
+        """
+        acl_file = configuration.process.plain_acl_file if configuration.process.plain_acl else ""
+        self._accounts = AccountWatch(Path(acl_file), self._accounts_read) if acl_file else None
+        configuration = with_accounts(configuration)
         settings = configuration.broker
         self._configuration = configuration
         for sentence in without_effect(configuration.given):
             log.warning("%s", sentence)
         self._settings = settings
+        self.open_ports: list[exposure.OpenPort] = []  # from the start on
         self._paths = paths
         self._host = host
         self._port = settings.port
         self._fast_port = fast_port
+        self._tls = tls
         idle = float(configuration.process.idle_seconds) or NEVER_IDLE
-        limits = replace(limits or Limits(), idle=idle)
+        limits = replace(
+            limits or Limits(),
+            idle=idle,
+            connections=configuration.process.connections_max,
+            connections_of_address=configuration.process.connections_of_address,
+            in_flight=configuration.process.in_flight_max,
+        )
         self.background = Background(lambda: self._settings.bulk_ratio / 100)
         trusted = networks(configuration.process.trusted_proxies)
         self._listener, fast = (
@@ -127,22 +164,24 @@ class BrokerProcess:
         self._fast_listener = fast if fast_port is not None else None
         self._listener.reader = fast.reader = self
         by_lookup = configuration.process.name_servers_by_lookup
-        self._name_servers = NameServers(name_servers, name_server_tls, by_lookup=by_lookup)
+        self._name_servers = NameServers(name_servers, outgoing_tls, by_lookup=by_lookup)
+        self._outgoing_tls = outgoing_tls
+        security = peer_security(configuration.process, tls)
+        self._certificates = CertificateWatch([tls, outgoing_tls, security.tls, security.outgoing])
+        self._ha = HaPort(self._link_event, security=security)
+        self._group = HaPort(self._group_event, UNSENT_MAX, one_master=False, security=security, purpose="Raft")
+        self._group_socket = group_socket
+        self._brokers: dict[str, NameServerLink] = {}  # connections for requests to other brokers
         self._peers: dict[Connection, Peer] = {}
         self._machine: Broker | None = None
         self._worker: Worker | None = None
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="kourou-broker-writer")
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._driver: Driver[Event, Effect] | None = None
+        self._tasks = Tasks()
         self._registered = asyncio.Event()
-        self._timer: asyncio.TimerHandle | None = None
         self._metrics: MetricsServer | None = None
-        self._stepping = False
         self._clock = SteadyClock()
         self._wall_clock = WallClock()  # the store's, once it is open
-        self._events: list[Event] = []  # that came while a step was under way
-        self._stopping = False
-        self._turn_due = False  # long work goes on in the loop's next round
-        self._closed = False  # the store is being closed, in another thread
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
@@ -156,7 +195,7 @@ class BrokerProcess:
 
     @property
     def metrics_port(self) -> int | None:
-        """Where the metrics are; None if they are nowhere."""
+        """The port of the metrics; None if they are not served."""
         return None if self._metrics is None else self._metrics.port
 
     @property
@@ -169,13 +208,20 @@ class BrokerProcess:
 
     @property
     def address(self) -> str:
-        """`ip:port` that clients are told."""
+        """The `ip:port` that is announced to clients."""
         return self._settings.address
+
+    async def registered(self) -> None:
+        """Wait until a name server knows the broker in its present role."""
+        self._registered.clear()
+        self.machine.registration.announce_now()
+        self._step([Tick()])
+        await self._registered.wait()
 
     # ── Life ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def start(self) -> None:
-        """Raises AddressError: an address can't be listened on; StoreError: the store can't be opened."""
+        """Raises AddressError if an address can't be listened on, StoreError if the store can't be opened."""
         self._loop = asyncio.get_running_loop()
         await self._listen(self._listener, self._port)
         port = self._listener.port
@@ -183,31 +229,52 @@ class BrokerProcess:
             assert self._fast_port is not None
             try:
                 await self._fast_listener.start(self._host, self._fast_port)
-            except (OSError, OverflowError) as error:  # few clients ask for it, and all find the other one
-                log.warning("no fast port: can't listen on %s:%d: %s", self._host, self._fast_port, error)
+            except (OSError, OverflowError) as error:  # few clients use it, and they can use the main port
+                log.warning("no fast port, because %s:%d can't be listened on: %s", self._host, self._fast_port, error)
                 self._fast_listener = None
-        ha_port = self._settings.ha_port if self._port else port + 1
+        ha_port = self._settings.ha_port
+        if not self._settings.raft:
+            ha_port = await self._listen_for_slaves(ha_port if self._port else 0)
         self._settings = replace(self._settings, port=port, ha_port=ha_port)
+        fast_port = None if self._fast_listener is None else self._fast_listener.port
+        process = self._configuration.process
+        self.open_ports = exposure.of_broker(self._settings, process, self._host, fast_port, self._tls)
+        self._settings.open_ports = exposure.warn(self.open_ports)
         self._configuration = replace(self._configuration, broker=self._settings)
         try:
             self._open()
         except BaseException:
+            self._ha.close()
             await self._close_listeners(0.0)
             raise
         machine = self.machine
         await self._serve_metrics()
-        machine.registration.is_on = True
+        self._certificates.start()
+        if self._accounts is not None:
+            self._accounts.start()
+        if self._settings.raft:
+            await self._listen_for_group()
+        else:
+            machine.registration.is_on = True
+            if self._name_servers:
+                machine.failover.ask_first(self._now())
         self._step([Tick()])
-        self._schedule()
-        if self._name_servers:
+        if self._name_servers and not self._settings.raft:  # a member is registered once there is a leader
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(FIRST_REGISTRATION):
                     await self._registered.wait()
 
+    async def has_master(self) -> None:
+        """Wait until this broker is a master or follows one, or until FIRST_FOLLOWING has passed."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_FOLLOWING):
+                while not self.machine.replication.has_master:  # noqa: ASYNC110 - nothing tells of it
+                    await asyncio.sleep(0.01)
+
     async def _serve_metrics(self) -> None:
         process = self._configuration.process
         if process.metrics_type not in ("PROM", "DISABLE"):
-            log.warning("metricsExporterType=%s is not in this version, only PROM is: no metrics", process.metrics_type)
+            log.warning("metricsExporterType=%s is not supported: set PROM to export metrics", process.metrics_type)
         if process.metrics_type != "PROM":
             return
         from kourou.server.metrics import MetricsServer  # its library takes a while to import
@@ -220,8 +287,32 @@ class BrokerProcess:
         try:
             await listener.start(self._host, port)
         except (OSError, OverflowError) as error:
-            remedy = "Another port: --port PORT or listenPort (0 chooses a free one); another address: --host"
+            remedy = "Choose another port with --port or listenPort (0: any free port), or another address with --host"
             raise AddressError(f"{self._host}:{port}", error, remedy) from None
+
+    async def _listen_for_group(self) -> None:
+        """Listen on the port of the Raft group."""
+        address = members_of(self._settings.raft_peers)[self._settings.raft_self]
+        port = int(address.rpartition(":")[2])
+        try:
+            await self._group.listen(self._host, port, listening=self._group_socket)
+        except OSError as error:
+            await self.stop()
+            remedy = "Choose another port in dLegerPeers of all members"
+            raise AddressError(f"{self._host}:{port}", error, remedy) from None
+
+    async def _listen_for_slaves(self, port: int) -> int:
+        """Listen on the HA port. If that fails, the broker still serves clients."""
+        try:
+            return await self._ha.listen(self._host, port)
+        except (OSError, OverflowError) as error:
+            log.error(
+                "slaves can't follow this broker: can't listen on %s:%d: %s. Set haListenPort to a free port",
+                self._host,
+                port,
+                error,
+            )
+            return port
 
     def _open(self) -> None:
         settings, started_ms = self._settings, self._clock.now_ms()
@@ -245,6 +336,7 @@ class BrokerProcess:
                 chance=random.Random(secrets.randbits(64)),
                 local_day=lambda time_ms: file_time(time_ms)[:8],  # yyyyMMdd
                 clock_ns=time.perf_counter_ns,
+                users_key=users_key(self._configuration.process.users_key_file),
             )
         except OSError as error:
             store.abandon()
@@ -253,30 +345,35 @@ class BrokerProcess:
             store.abandon()
             raise
         self._wall_clock = store.clock
+        self._driver = Driver(
+            self._machine, self._perform, now_ms=self._now, tick=Tick(), turn=Turn(), on_fault=self._fault
+        )
         self._worker = Worker(self._job_done)
 
     async def stop(self) -> None:
-        """Leaves the name servers, answers what was taken, and closes the store: nothing is lost, no `abort` stays."""
-        self._stopping = True
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._machine is None:
+        """Unregister, answer the accepted requests, and close the store cleanly: no `abort` file remains."""
+        if self._machine is None or self._driver is None:
             await self._close_listeners(0.0)
             self._writer.shutdown()
             return
         machine = self._machine
-        self._perform(machine.leave(self._now()))
-        self._perform(machine.release_pulls())
+        self._certificates.stop()
+        if self._accounts is not None:
+            self._accounts.stop()
+        self._driver.rest()
+        self._driver.perform(machine.leave(self._now()))
+        self._ha.close()
+        self._group.close()
+        self._driver.perform(machine.release_pulls())
         await self._close_listeners(SHUTDOWN_GRACE)
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=SHUTDOWN_GRACE)
-        for task in self._tasks:
-            task.cancel()
+        await self._tasks.finish(SHUTDOWN_GRACE)
         self._name_servers.close()
+        for link in self._brokers.values():
+            link.close()
         if self._metrics is not None:
             await self._metrics.stop()
-        self._closed = True
-        # Not in the event loop's thread: a disk that hangs must not keep a second signal from being heard.
+        self._driver.close()
+        # Not in the event loop's thread, so that a second signal is handled even if the disk hangs.
         await asyncio.to_thread(self._close_store)
 
     def _close_store(self) -> None:
@@ -301,30 +398,27 @@ class BrokerProcess:
     # ── Events ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def read(self, connection: Connection, data: bytes) -> None:
-        """Bytes came on a connection."""
-        machine = self._machine
-        if machine is None:
+        """Bytes arrived on a connection."""
+        driver = self._driver
+        if driver is None:
             self.requests(connection, connection.decode(data))
             return
         peer = self._peers.get(connection) or self._meet(connection)
-        self._stepping = True
         try:
-            self._perform(machine.read(((peer, data),), self._now()))
+            effects = self.machine.read(((peer, data),), self._now())
         except Exception as error:
             self._fault("a read", error)
             connection.abort("internal error")
-        finally:
-            self._stepping = False
-        if self._events or machine.turns.is_busy:
-            self._end_of_step()
+        else:
+            driver.perform(effects)
 
     def _meet(self, connection: Connection) -> Peer:
-        peer = Peer(connection.peer, _host_of(connection.peer), connection, connection.decode)
+        peer = Peer(connection.peer, _host_of(connection.peer), connection, connection.decode, connection.intake.user)
         self._peers[connection] = peer
         return peer
 
     def requests(self, connection: Connection, commands: list[Command]) -> None:
-        """Requests that had to wait until others were served."""
+        """Serve requests that had to wait until others were served."""
         if self._machine is None:
             for command in commands:
                 if not command.is_one_way:
@@ -337,31 +431,23 @@ class BrokerProcess:
         if peer is not None and self._machine is not None:
             self._step([Gone(peer)])
 
-    def _tick(self) -> None:
-        try:
-            self._step([Tick()])
-        finally:
-            self._schedule()
+    def _link_event(self, event: LinkEvent) -> None:
+        """An event of a connection that carries the log."""
+        if self._machine is not None:
+            self._step([event])
+        elif isinstance(event, Accepted):
+            self._ha.perform(HangUp(event.link, "the broker is starting"))
 
-    def _schedule(self) -> None:
-        """Set the timer. It is the pulse of the broker: whatever fails, the next tick comes."""
-        assert self._loop is not None
-        wait = TICK
-        try:
-            now = self._now()
-            wait = min(max(self.machine.wake_ms(now) - now, 0) / 1000, TICK)
-        except Exception as error:
-            self._fault("when the next tick is due", error)
-        finally:
-            self._timer = self._loop.call_later(wait, self._tick)
+    def _group_event(self, event: LinkEvent) -> None:
+        self._step([GroupLink(event)])
 
     def _now(self) -> int:
-        """The steady time; the machine is told the time of day with it."""
+        """The steady time; also tells the machine the time of day."""
         now_ms, self._wall_clock.skew_ms = self._clock.read()
         return now_ms
 
     def _job_done(self) -> None:
-        """In a worker thread."""
+        """Called in a worker thread."""
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._take_jobs)
@@ -372,58 +458,34 @@ class BrokerProcess:
             if jobs:
                 self._step([Done(job) for job in jobs])
 
+    def _accounts_read(self, acl: PlainAcl) -> None:
+        self._step([AccountsRead(acl)])
+
     def _step(self, events: list[Event]) -> None:
-        """A step's effects may cause events at once (a reply may close a connection): these wait for the next step."""
-        self._events += events
-        if not self._stepping:
-            self._end_of_step()
-
-    def _end_of_step(self) -> None:
-        """Take all events that have gathered, and see to long work."""
-        if self._events:
-            self._stepping = True
-            try:
-                while self._events:
-                    events, self._events = self._events, []
-                    try:
-                        self._perform(self.machine.step(events, self._now()))
-                    except Exception as error:
-                        self._fault("a step", error)
-            finally:
-                self._stepping = False
-        if self.machine.is_busy and not self._turn_due:
-            self._turn_due = True
-            asyncio.get_running_loop().call_soon(self._take_turn)
-
-    def _take_turn(self) -> None:
-        """A slice of long work, after everybody whose bytes are here was served."""
-        self._turn_due = False
-        if not self._closed:
-            self._step([Turn()])
+        if self._driver is not None:
+            self._driver.step(events)
 
     def _fault(self, what: str, error: Exception) -> None:
-        """Something failed that nobody expected to fail. Connections and timers go on."""
+        """An unexpected failure. Connections and timers continue."""
         self.machine.faults += 1
-        log.error("%s failed, the broker goes on: %s", what, error, exc_info=error)
+        log.error("%s failed; the broker continues: %s", what, error, exc_info=error)
 
     # ── Effects ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _perform(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            try:
-                kind = type(effect)
-                if kind is ReplyFrames:
-                    effect.peer.link.reply_frames(effect.frames, effect.count)  # type: ignore[union-attr]
-                    if effect.is_bulk:  # type: ignore[union-attr]
-                        effect.peer.link.step_back()  # type: ignore[union-attr]
-                elif kind is Reply:
-                    effect.peer.link.reply(effect.command)  # type: ignore[union-attr]
-                elif kind is ReplyParts:
-                    _reply_parts(effect)  # type: ignore[arg-type]
-                else:
-                    self._perform_rest(effect)
-            except Exception as error:  # the effects of other peers are performed all the same
-                self._fault(f"the effect {type(effect).__name__}", error)
+    def _perform(self, effect: Effect) -> None:
+        kind = type(effect)
+        if kind is ReplyFrames:  # most effects are of these four kinds, and a match over classes takes its time
+            effect.peer.link.reply_frames(effect.frames, effect.count)  # type: ignore[union-attr]
+            if effect.is_bulk:  # type: ignore[union-attr]
+                effect.peer.link.step_back()  # type: ignore[union-attr]
+        elif kind is Reply:
+            effect.peer.link.reply(effect.command)  # type: ignore[union-attr]
+        elif kind is Transfer:
+            self._ha.perform(effect)  # type: ignore[arg-type]
+        elif kind is ReplyParts:
+            _reply_parts(effect)  # type: ignore[arg-type]
+        else:
+            self._perform_rest(effect)
 
     def _perform_rest(self, effect: Effect) -> None:
         match effect:
@@ -439,6 +501,8 @@ class BrokerProcess:
                 peer.link.owe(count)
             case PutOff(peer, data):
                 peer.link.put_off(data)
+            case PutBack(peer, commands):
+                peer.link.put_back(commands)
             case Tell(peer, command):
                 peer.link.send_now(command)
             case Close(peer, reason):
@@ -446,19 +510,19 @@ class BrokerProcess:
             case Run(job):
                 self._run(job)
             case Save():
-                self._start(self._save(effect))
+                self._tasks.start(self._save(effect))
             case Ask():
-                self._start(self._ask(effect))
+                self._tasks.start(self._ask(effect))
+            case AskBroker():
+                self._tasks.start(self._ask_broker(effect))
+            case Transfer() | HangUp() | Connect():
+                self._ha.perform(effect)
+            case ConnectMember(address):
+                self._group.connect(address)
             case Announce():
-                self._start(self._announce_to_all(effect))
+                self._tasks.start(self._announce_to_all(effect))
             case _:
                 assert_never(effect)
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        assert self._loop is not None
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     def _run(self, job: Job) -> None:
         assert self._worker is not None
@@ -485,6 +549,18 @@ class BrokerProcess:
         finally:
             self._step([Answered(ask.token, answer)])
 
+    async def _ask_broker(self, ask: AskBroker) -> None:
+        link = self._brokers.get(ask.address)
+        if link is None:
+            while len(self._brokers) >= BROKERS_MAX:  # close the least recently used one
+                self._brokers.pop(next(iter(self._brokers))).close()
+            link = NameServerLink(ask.address, self._outgoing_tls)
+        else:
+            del self._brokers[ask.address]
+        self._brokers[ask.address] = link
+        answer = await link.ask(ask.command, ask.timeout_ms / 1000)
+        self._step([Answered(ask.token, None if isinstance(answer, str) else answer)])
+
     async def _announce_to_all(self, announce: Announce) -> None:
         await asyncio.gather(*(self._announce(link, announce) for link in await self._name_servers.links()))
 
@@ -499,7 +575,7 @@ class BrokerProcess:
 
 
 def _reply_parts(effect: ReplyParts) -> None:
-    """The head and the records in one piece: for answers of usual size one copy is cheaper than many writes."""
+    """Send header and records in one piece: for answers of usual size one copy is cheaper than many writes."""
     connection: Connection = effect.peer.link
     connection.reply_frame(b"".join((encode_head(effect.command, effect.size), *effect.parts)))
     if effect.is_bulk:

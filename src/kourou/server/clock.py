@@ -1,4 +1,4 @@
-"""Clocks, and what is made of local time: names of index files, unique ids of messages."""
+"""Clocks, and values derived from local time: names of index files, unique ids of messages."""
 
 import ipaddress
 import os
@@ -9,7 +9,7 @@ from kourou.protocol.ids import UniqueIds
 
 
 class SteadyClock:
-    """Milliseconds that never jump: they start at the time of day, and go on by the monotonic clock."""
+    """Milliseconds that never jump: they start at the time of day, and follow the monotonic clock."""
 
     def __init__(self) -> None:
         self._start_ms = time.time_ns() // 1_000_000 - time.monotonic_ns() // 1_000_000
@@ -24,12 +24,12 @@ class SteadyClock:
 
 
 def file_time(time_ms: int) -> str:
-    """Local time as index files are named by it: yyyyMMddHHmmssSSS."""
+    """Local time in the form of names of index files: yyyyMMddHHmmssSSS."""
     return time.strftime("%Y%m%d%H%M%S", time.localtime(time_ms / 1000)) + f"{time_ms % 1000:03d}"
 
 
 class UniqueIdClock:
-    """Ids for messages whose producers gave them none."""
+    """Ids for messages whose producers did not assign one."""
 
     def __init__(self, ip: str) -> None:
         try:

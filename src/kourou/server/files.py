@@ -1,16 +1,17 @@
-"""Small files that survive a crash: at every moment there is the old content or the new one, whole."""
+"""Small files that survive a crash: after it, a file has either its old or its new content."""
 
 import errno
 import os
+import ssl
 from contextlib import suppress
 from pathlib import Path
 
 
-def write_safely(path: Path, content: str | bytes) -> None:
-    """Replace a file: written aside, synced, renamed, and the folder synced. The previous one stays as `.bak`.
+def write_safely(path: Path, content: str | bytes, *, backup: bool = True) -> None:
+    """Replace a file durably: write a new one, sync, rename, sync the folder. `backup` keeps the old one as `.bak`.
 
-    Owner and permissions stay as they were; only the owner can read a new file. Raises OSError; the file is then as it
-    was.
+    Owner and permissions stay as they were; only the owner can read a new file. Raises OSError; with `backup` the file
+    is then as it was.
     """
     data = content.encode() if isinstance(content, str) else content
     path = path.resolve()
@@ -19,7 +20,7 @@ def write_safely(path: Path, content: str | bytes) -> None:
     before = path.stat() if path.exists() else None
     try:
         _write_synced(aside, data, before)
-        if before is not None:
+        if before is not None and backup:
             _keep_backup(path, before)
         os.replace(aside, path)
     except BaseException:
@@ -28,12 +29,13 @@ def write_safely(path: Path, content: str | bytes) -> None:
     try:
         sync_folder(path.parent)
     except OSError:
-        _take_back(path, before, aside)
+        if backup:
+            _take_back(path, before, aside)
         raise
 
 
 def write_atomically(path: Path, content: str) -> None:
-    """Replace a file that readers may look at any time, without waiting for the disk. Raises OSError."""
+    """Replace a file that others may read at any time, without waiting for the disk. Raises OSError."""
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         aside.write_text(content)
@@ -44,7 +46,7 @@ def write_atomically(path: Path, content: str) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """A folder that is there after a crash, too, with those above it. Raises OSError."""
+    """Create a folder and its parents durably. Raises OSError."""
     if not folder.is_dir():
         make_folder(folder.parent)
         folder.mkdir(0o700, exist_ok=True)
@@ -57,10 +59,16 @@ def sync_folder(folder: Path) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some file systems have nothing to sync here
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some file systems can't sync folders
             raise
     finally:
         os.close(descriptor)
+
+
+def is_refused_by_system(error: BaseException) -> bool:
+    """Was a file that exists not read, so that it may be valid? Looks at the cause of an error in words, too."""
+    cause = error if isinstance(error, OSError) else error.__context__
+    return isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError | ssl.SSLError)
 
 
 def _open_private(path: str, flags: int) -> int:
@@ -68,11 +76,11 @@ def _open_private(path: str, flags: int) -> int:
 
 
 def _write_synced(path: Path, data: bytes, like: os.stat_result | None) -> None:
-    """`like`: whose owner and permissions the file gets."""
+    """Write a file and sync it, with the owner and permissions of `like`."""
     with open(path, "wb", opener=_open_private) as file:
         if like is not None:
             os.fchmod(file.fileno(), like.st_mode & 0o7777)
-            with suppress(PermissionError):  # only root gives files away
+            with suppress(PermissionError):  # only root may change the owner
                 os.fchown(file.fileno(), like.st_uid, like.st_gid)
         file.write(data)
         file.flush()
@@ -80,7 +88,7 @@ def _write_synced(path: Path, data: bytes, like: os.stat_result | None) -> None:
 
 
 def _keep_backup(path: Path, present: os.stat_result) -> None:
-    """A second name for the present content, put in place by a rename as well."""
+    """Give the current content a second name, also by a rename."""
     aside = path.with_name(f".{path.name}.bak.{os.getpid()}.tmp")
     try:
         aside.unlink(missing_ok=True)
@@ -94,8 +102,8 @@ def _keep_backup(path: Path, present: os.stat_result) -> None:
 
 
 def _take_back(path: Path, before: os.stat_result | None, aside: Path) -> None:
-    """Nobody may find the new content later, having been told that it was not written."""
-    with suppress(OSError):  # the disk fails, and the first failure is the one to tell of
+    """After a reported failure the new content must not appear later."""
+    with suppress(OSError):  # the disk fails; the first failure is the one to report
         if before is None:
             path.unlink()
         else:

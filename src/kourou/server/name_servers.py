@@ -1,4 +1,4 @@
-"""The name servers that a broker tells of itself, over connections of its own.
+"""The name servers at which a broker registers, over connections of its own.
 
 Java: BrokerOuterAPI.
 """
@@ -19,10 +19,10 @@ log = logging.getLogger(__name__)
 
 
 class NameServers:
-    """All of them. With `by_lookup`, each address behind a name is one, and they are looked up each time."""
+    """All name servers. With `by_lookup`, each address of a host name is one, and names are resolved each time."""
 
     def __init__(self, addresses: Sequence[str], tls: TlsSettings | None = None, *, by_lookup: bool = False) -> None:
-        """`tls`: they are spoken to in TLS."""
+        """`tls`: the settings of the connections; None for plain text."""
         self._addresses = addresses
         self._tls = tls
         self._by_lookup = by_lookup
@@ -33,9 +33,9 @@ class NameServers:
         return bool(self._addresses)
 
     async def links(self) -> "list[NameServerLink]":
-        """Connections to all that there are now."""
+        """Connections to all current name servers."""
         if self._by_lookup:
-            async with self._turn:  # one after the other, as registrations are
+            async with self._turn:  # one at a time, like registrations
                 await self._look_up()
         return list(self._links.values())
 
@@ -46,12 +46,12 @@ class NameServers:
             try:
                 loop = asyncio.get_running_loop()
                 infos = await loop.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
-            except (OSError, ValueError) as error:  # those of the last time are as good a guess as any
-                log.warning("name server not found name=%s: %s", address, error)
+            except (OSError, ValueError) as error:  # use the addresses of the last time
+                log.warning("the name of a name server can't be resolved name=%s: %s", address, error)
                 return
             found |= {f"[{info[4][0]}]:{port}" if ":" in str(info[4][0]) else f"{info[4][0]}:{port}" for info in infos}
         if found != self._links.keys():
-            log.info("name servers found %s", " ".join(sorted(found)))
+            log.info("name servers resolved addresses=%s", " ".join(sorted(found)))
         for address in self._links.keys() - found:
             self._links.pop(address).close()
         for address in found - self._links.keys():
@@ -63,9 +63,9 @@ class NameServers:
 
 
 class NameServerLink:
-    """The connection to a name server, opened when it is needed and kept: a broker whose connection closes is dropped.
+    """The connection to a name server. It is kept open, since name servers remove a broker when its connection closes.
 
-    Registrations go one after the other.
+    Registrations are sent one at a time.
     """
 
     def __init__(self, address: str, tls: TlsSettings | None) -> None:
@@ -84,7 +84,7 @@ class NameServerLink:
                     self._connection = await connect(host.strip("[]"), int(port), tls=self._tls)
                 return await self._connection.request(command, timeout)
             except (TransportError, LocalProtocolError, ValueError) as error:
-                log.debug("name server not reached address=%s: %s", self.address, error)
+                log.debug("a request to a name server failed address=%s: %s", self.address, error)
                 return str(error) or type(error).__name__
 
     def close(self) -> None:

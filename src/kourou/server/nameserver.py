@@ -1,20 +1,23 @@
-"""Runs the name server's machine: gives it requests, time and lost connections, and performs its effects.
+"""Runs the name server's machine: passes it requests, time and lost connections, and performs its effects.
 
-One event loop owns everything. The only other thread writes the documents that must survive; their authors are answered
-when that is done, and routes are served meanwhile.
+One event loop owns everything. The only other thread writes the documents that must survive a restart; the requests
+that changed them are answered when that is done, and routes are served meanwhile.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, assert_never, cast
+from typing import assert_never, cast
 
+from kourou.access.directory import Directory
+from kourou.access.errors import AccessError
 from kourou.nameserver.configuration import read_kv_text
 from kourou.nameserver.events import (
+    AccountsRead,
     Asked,
     Close,
     Effect,
@@ -31,27 +34,31 @@ from kourou.nameserver.events import (
 )
 from kourou.nameserver.machine import NameServer
 from kourou.nameserver.settings import Settings
-from kourou.net.client import connect
 from kourou.net.connection import Connection
-from kourou.net.errors import TransportError
 from kourou.net.limits import Limits
 from kourou.net.listener import Listener
 from kourou.net.proxy import networks
 from kourou.net.tls import TlsSettings
 from kourou.protocol.command import Command
 from kourou.protocol.errors import BodyError
-from kourou.protocol.names import shown
+from kourou.server import exposure
+from kourou.server.access_files import name_server_access, name_server_users
+from kourou.server.account_watch import AccountWatch
+from kourou.server.certificate_watch import CertificateWatch
 from kourou.server.conf import AddressError, ConfError
+from kourou.server.driver import Driver, Tasks
 from kourou.server.files import write_safely
 from kourou.server.route_lane import RouteLane
+from kourou.server.telling import tell
 
 log = logging.getLogger(__name__)
 
-TELL_TIMEOUT = 3.0
-SCAN_INTERVAL_MIN = 0.1
 SHUTDOWN_GRACE = 5.0
+BATCH_TIME = 0.010
+"""Seconds for which the requests of one connection are served before other connections have their turn."""
+
 NEVER_IDLE = 366 * 24 * 3600.0
-"""What an idle time of 0 stands for: as with Apache, connections are not closed for being idle."""
+"""The idle time that 0 stands for: as with Apache, idle connections are not closed."""
 
 
 class NameServerProcess:
@@ -62,31 +69,60 @@ class NameServerProcess:
         settings: Settings,
         *,
         tls: TlsSettings | None = None,
+        broker_tls: TlsSettings | None = None,
         limits: Limits | None = None,
         other_properties: Mapping[str, str] | None = None,
+        shares_users: bool = False,
     ) -> None:
-        """`other_properties` of the settings' file stay in it. Raises ConfError: what was kept can't be read."""
+        """`broker_tls`: use TLS to notify brokers. `other_properties` are preserved in the file of settings.
+
+        With `shares_users` the users are those of a broker in this process (`share_users`). Raises ConfError if the
+        saved documents can't be read.
+        """
         idle = float(settings.server_channel_max_idle_time_seconds) or NEVER_IDLE
         try:
             trusted = networks(settings.proxy_protocol_trusted)
         except ValueError as error:
             raise ConfError(f"proxyProtocolTrusted={settings.proxy_protocol_trusted}: {error}") from None
-        limits = replace(limits or Limits(), idle=idle)
+        limits = replace(
+            limits or Limits(),
+            idle=idle,
+            connections=settings.max_connections,
+            connections_of_address=settings.max_connections_per_address,
+            in_flight=settings.max_requests_in_flight,
+        )
         self._listener = Listener(self, limits=limits, tls=tls, trusted_proxies=trusted)
+        self._broker_tls = broker_tls
+        self._certificates = CertificateWatch([tls, broker_tls])
         self._start_settings = settings
+        self.open_ports: list[exposure.OpenPort] = []  # from the start on
+        self._tls = tls
+        self._accounts = (
+            AccountWatch(Path(settings.plain_acl_file), lambda acl: self._step([AccountsRead(acl)]))
+            if settings.acl_enable
+            else None
+        )
+        access = replace(name_server_access(settings), is_shared=shares_users)
+        self._first_accounts = access.accounts
         self._paths = {
+            Kept.USERS: name_server_users(settings),
             Kept.KV_CONFIG: Path(settings.kv_config_path),
             Kept.SETTINGS: Path(settings.config_store_path),
         }
-        self._machine = NameServer(
-            settings, _read_kv(self._paths[Kept.KV_CONFIG]), _now_ms(), other_properties, time.perf_counter_ns
-        )
+        kv_config = _read_kv(self._paths[Kept.KV_CONFIG])
+        try:
+            self._machine = NameServer(
+                settings, kv_config, _now_ms(), other_properties, time.perf_counter_ns, access=access
+            )
+        except AccessError as error:
+            raise ConfError(
+                f"the users and policies are invalid: {error}; correct the configuration or {self._paths[Kept.USERS]}"
+            ) from None
         self._listener.reader = RouteLane(self._machine, self)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="kourou-namesrv-writer")
-        self._timer: asyncio.TimerHandle | None = None
-        self._saves: set[asyncio.Task[None]] = set()
-        self._tells: set[asyncio.Task[None]] = set()
-        self._turn_due = False
+        self._driver: Driver[Event, Effect] | None = None
+        self._saves = Tasks()
+        self._tells = Tasks()
         self._stopping = False
 
     @property
@@ -99,32 +135,46 @@ class NameServerProcess:
 
     @property
     def address(self) -> str:
-        """ "host:port" that is listened on."""
+        """ "host:port" on which it listens."""
         host = self._start_settings.bind_address
         return f"[{host}]:{self._listener.port}" if ":" in host else f"{host}:{self._listener.port}"
 
+    def share_users(self, directory: Directory | None) -> None:
+        """Use the users of a broker in this process from now on, if it has any."""
+        if directory is not None and self._machine.access.is_on:
+            self._machine.access.use_users(directory)
+
     async def start(self) -> None:
-        """Raises AddressError: the address can't be listened on."""
+        """Raises AddressError if the address can't be listened on."""
         settings = self._start_settings
         try:
             await self._listener.start(settings.bind_address, settings.listen_port)
         except (OSError, OverflowError) as error:
-            remedy = "Another port: -p PORT (0 chooses a free one); another address: --host"
+            remedy = "Choose another port with -p PORT (0: any free port), or another address with --host"
             raise AddressError(f"{settings.bind_address}:{settings.listen_port}", error, remedy) from None
         self._machine.bound(self._listener.port)
-        self._schedule_scan()
+        self.open_ports = exposure.of_name_server(self._machine.settings, self._tls, self._first_accounts)
+        exposure.warn(self.open_ports)
+        self._driver = Driver(
+            self._machine, self._perform, now_ms=_now_ms, tick=Tick(), turn=Turn(), on_fault=self._fault
+        )
+        self._certificates.start()
+        if self._accounts is not None:
+            self._accounts.start()
+        self._step([Tick()])
 
     async def stop(self) -> None:
-        """Answers what was taken, then ends. What is being written is written."""
+        """Answer the accepted requests, then stop. A running write is completed."""
         self._stopping = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._certificates.stop()
+        if self._accounts is not None:
+            self._accounts.stop()
+        if self._driver is not None:
+            self._driver.rest()
         await self._listener.close(SHUTDOWN_GRACE)
-        if self._saves:
-            await asyncio.wait(self._saves, timeout=SHUTDOWN_GRACE)
-        for task in (*self._saves, *self._tells):
-            task.cancel()
-        # Not in the event loop's thread: a disk that hangs must not keep a second signal from being heard.
+        await self._saves.finish(SHUTDOWN_GRACE)
+        await self._tells.finish(0.0)
+        # Not in the event loop's thread, so that a second signal is handled even if the disk hangs.
         await asyncio.to_thread(self._writer.shutdown)
 
     async def __aenter__(self) -> "NameServerProcess":
@@ -137,46 +187,43 @@ class NameServerProcess:
     # ── Events ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def requests(self, connection: Connection, commands: list[Command]) -> None:
-        self._step([Asked(connection, command) for command in commands])
+        """Serve these requests. If that takes long, the rest waits until other connections had their turn."""
+        until, user = time.perf_counter() + BATCH_TIME, connection.intake.user
+        for count, command in enumerate(commands, 1):
+            self._step([Asked(connection, command, connection.peer, user)])
+            if count < len(commands) and time.perf_counter() > until:
+                connection.put_back(commands[count:])
+                return
 
     def closed(self, connection: Connection) -> None:
-        if not self._stopping:  # it is we who leave: nobody is to be told that brokers did
+        if not self._stopping:  # while this server stops, brokers are not reported as disconnected
             self._step([Gone(connection)])
 
-    def _scan(self) -> None:
-        self._step([Tick()])
-        self._schedule_scan()
-
-    def _schedule_scan(self) -> None:
-        interval = max(self._machine.settings.scan_not_active_broker_interval / 1000, SCAN_INTERVAL_MIN)
-        self._timer = asyncio.get_running_loop().call_later(interval, self._scan)
-
     def _step(self, events: list[Event]) -> None:
-        for effect in self._machine.step(events, _now_ms()):
-            if type(effect) is Reply:  # nearly all are, and a match over classes costs as much as the answer
-                _connection(effect.connection).reply(effect.command)
-            else:
-                self._perform(effect)
-        if self._machine.is_busy and not self._turn_due:
-            self._turn_due = True
-            asyncio.get_running_loop().call_soon(self._take_turn)
+        if self._driver is not None:
+            self._driver.step(events)
 
-    def _take_turn(self) -> None:
-        self._turn_due = False
-        self._step([Turn()])
+    def _fault(self, what: str, error: Exception) -> None:
+        """An unexpected failure. Connections and timers continue."""
+        log.error("%s failed; the name server continues: %s", what, error, exc_info=error)
 
     # ── Effects ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _perform(self, effect: Effect) -> None:
+        if type(effect) is Reply:  # nearly all are, and a match over classes takes as long as the answer
+            _connection(effect.connection).reply(effect.command)
+            return
         match effect:
             case Reply(connection, command):
                 _connection(connection).reply(command)
             case Close(connection, reason):
                 _connection(connection).abort(reason)
             case Save():
-                _start(self._save(effect), self._saves)
+                self._saves.start(self._save(effect))
             case Tell():
-                _start(_tell(effect), self._tells)
+                self._tells.start(
+                    tell(effect.address, effect.command, _connection(effect.connection), self._broker_tls)
+                )
             case _:
                 assert_never(effect)
 
@@ -191,41 +238,17 @@ class NameServerProcess:
             self._step([Saved(save.document, save.version)])
 
 
-def _start(work: Coroutine[Any, Any, None], among: set[asyncio.Task[None]]) -> None:
-    task = asyncio.get_running_loop().create_task(work)
-    among.add(task)
-    task.add_done_callback(among.discard)
-
-
-async def _tell(tell: Tell) -> None:
-    """Brokers name their own addresses, so anything may stand there: only the broker's own host is connected to."""
-    host, _, port = tell.address.rpartition(":")
-    peer = _connection(tell.connection).peer.rpartition(":")[0]
-    if host.strip("[]") != peer.strip("[]"):
-        log.warning("broker not told address=%s: it registered from %s", shown(tell.address), peer)
-        return
-    try:
-        async with asyncio.timeout(TELL_TIMEOUT):
-            connection = await connect(host.strip("[]"), int(port), timeout=TELL_TIMEOUT)
-            try:
-                await connection.send(tell.command)
-            finally:
-                connection.close()
-    except (TransportError, TimeoutError, ValueError, OverflowError) as error:
-        log.warning("broker not told address=%s code=%d: %s", shown(tell.address), tell.command.code, shown(error))
-
-
 def _connection(handle: Hashable) -> Connection:
     return cast(Connection, handle)
 
 
 def _now_ms() -> int:
-    """Only differences matter, and a clock that is set must not make all brokers look silent."""
+    """Monotonic, since only differences matter and a change of the clock must not make all brokers look silent."""
     return time.monotonic_ns() // 1_000_000
 
 
 def _read_kv(path: Path) -> dict[str, dict[str, str]]:
-    """What was kept; the backup if the file itself does not parse. Raises ConfError when neither does."""
+    """The saved KV configuration; the backup if the file can't be parsed. Raises ConfError if neither can."""
     if not path.exists():
         return {}
     problems: list[str] = []
@@ -234,5 +257,5 @@ def _read_kv(path: Path) -> dict[str, dict[str, str]]:
             return read_kv_text(candidate.read_bytes())
         except (OSError, BodyError) as error:
             problems.append(f"{candidate}: {error}")
-            log.error("KV configuration not readable path=%s: %s", candidate, error)
-    raise ConfError(f"the KV configuration can't be read ({'; '.join(problems)}): mend or remove the file")
+            log.error("the KV configuration can't be read path=%s: %s", candidate, error)
+    raise ConfError(f"the KV configuration can't be read ({'; '.join(problems)}): repair or remove the file")

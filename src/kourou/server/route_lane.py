@@ -1,28 +1,33 @@
-"""A short way for route queries, which are nearly all that a name server is asked.
+"""A shortcut for route queries, which are almost all requests of a name server.
 
-Clients ask for the same few routes again and again, in frames that differ by nothing but their number (`opaque`). So a
-frame without its number is remembered together with the route that it asks for, and one that is known needs neither be
-decoded nor go through the machine:
+Clients ask for the same few routes again and again, in frames that differ only in their number (`opaque`). So a frame
+without its number is remembered together with the topic that it asks for, and a known frame need neither be decoded nor
+pass through the machine:
 
     frame ─▶ cut the number out ─▶ known? ─▶ the route as it was last encoded ─▶ answer with the number put in
-                                     └─ no: the usual way, and it is remembered
+                                     └─ no: the general path, and it is remembered
 
-The routes themselves are the machine's: one that changed is not there any more, and the query goes the usual way. The
-answers are the same to the byte; tests/unit/server/test_route_lane.py compares them.
+Under access control the signature is part of the remembered bytes. An allowed frame is remembered together with its
+sender's host and certificate, until users or policies change.
+
+The routes themselves belong to the machine: a route that has changed is removed, and its next query takes the general
+path. The answers are the same to the byte; tests/unit/server/test_route_lane.py compares them.
 """
 
 import struct
 
+from kourou.nameserver.events import Asked
 from kourou.nameserver.machine import NameServer
 from kourou.nameserver.queries import usual_route
-from kourou.net.connection import Connection, Handler
+from kourou.net.connection import Connection
+from kourou.net.handlers import Handler
 from kourou.protocol import command as _command
 from kourou.protocol.codes import CommandFlag
 from kourou.protocol.command import Command
 from kourou.protocol.errors import FrameError
 
 KNOWN_MAX = 20_000
-"""Frames that are remembered: some 300 bytes each."""
+"""How many frames are remembered, of some 300 bytes each."""
 
 FRAME_SIZE_MAX = 512
 
@@ -40,7 +45,9 @@ class RouteLane:
     def __init__(self, machine: NameServer, handler: Handler) -> None:
         self._machine = machine
         self._handler = handler
-        self._known: dict[bytes, tuple[str, bool]] = {}  # a frame's header without its number: topic, standard JSON?
+        # By a frame's header without its number (under access control preceded by its sender): topic, standard JSON?
+        self._known: dict[bytes, tuple[str, bool]] = {}
+        self._epoch = 0  # of access control
 
     def read(self, connection: Connection, data: bytes) -> None:
         """Serve the queries at the head of a read; the handler gets the other requests."""
@@ -55,6 +62,12 @@ class RouteLane:
         if machine.holds(connection) or machine.settings.need_wait_for_service:
             return 0
         kept = machine.routes.kept_route
+        host = b""
+        if machine.access.is_on:
+            host = f"{connection.peer.rpartition(':')[0]} {connection.intake.user or ''} ".encode()
+            if self._epoch != machine.access.epoch:
+                self._known.clear()
+                self._epoch = machine.access.epoch
         answers: list[bytes] = []
         at, end = 0, len(data)
         while end - at > 8:
@@ -67,9 +80,9 @@ class RouteLane:
             if not number:
                 break
             opaque = after[: after.find(b",")]
-            asked = self._known.get(before + after[len(opaque) :])
+            asked = self._known.get(host + before + after[len(opaque) :])
             if asked is None:
-                self._learn(data, at, stop, before, opaque, after)
+                self._learn(connection, data, at, stop, host + before, opaque, after)
                 break
             body = kept(asked[0], standard=asked[1])
             if body is None or data[at + 4 : at + 8] != (size - 4).to_bytes(4) or not is_number(opaque):
@@ -81,8 +94,10 @@ class RouteLane:
             connection.reply_frames(b"".join(answers), 0)
         return at
 
-    def _learn(self, data: bytes, at: int, stop: int, before: bytes, opaque: bytes, after: bytes) -> None:
-        """Remember what a frame asks for, if that is a route and nothing unusual."""
+    def _learn(
+        self, connection: Connection, data: bytes, at: int, stop: int, before: bytes, opaque: bytes, after: bytes
+    ) -> None:
+        """Remember the topic of a frame if it is an ordinary route query."""
         if data[at + 4] != _command.JSON_TYPE or not is_number(opaque) or _NUMBER in after:
             return
         try:
@@ -92,11 +107,15 @@ class RouteLane:
         asked = usual_route(command)
         if asked is None or command.body or str(command.opaque).encode() != opaque:
             return
+        if self._machine.access.is_on:
+            sent = Asked(connection, command, connection.peer, connection.intake.user)
+            if not self._machine.access.allows(sent):
+                return
         if len(self._known) >= KNOWN_MAX:
             self._known.clear()
         self._known[before + after[len(opaque) :]] = asked
 
 
 def is_number(text: bytes) -> bool:
-    """Is it a number as Java writes it, of a size that it can have?"""
+    """Is it an integer in Java's notation and range?"""
     return 0 < len(text) <= 10 and text.isdigit() and (text[0] != 48 or len(text) == 1) and int(text) < 2**31

@@ -1,4 +1,4 @@
-"""Whoever pulls in bulk steps back behind the others, whichever way its pull is served."""
+"""Bulk readers are served after other clients, by the lane and by the general path."""
 
 from collections.abc import AsyncIterator
 
@@ -19,8 +19,7 @@ USUAL = int(PullSysFlag.SUBSCRIPTION)
 @pytest.fixture
 async def broker() -> AsyncIterator[BrokerProcess]:
     async with Embedded(properties={"bulkReadRatio": 60}) as embedded:
-        assert embedded._broker is not None
-        yield embedded._broker
+        yield embedded.broker().process
 
 
 @pytest.fixture
@@ -42,10 +41,10 @@ async def test_who_pulls_in_bulk_steps_back_until_it_asks_for_something_else(
     for sys_flag in (BULK, BULK, USUAL, BULK, USUAL, USUAL, BULK):
         answer = await client.request(_pull(sys_flag), 5)
         assert answer.code == ResponseCode.SUCCESS
-        assert serving._steps_back == (sys_flag == BULK)
+        assert serving._waiting.steps_back == (sys_flag == BULK)
     nothing = await client.request(_pull(BULK, offset=1), 5)
     assert nothing.code == ResponseCode.PULL_NOT_FOUND
-    assert not serving._steps_back
+    assert not serving._waiting.steps_back
 
 
 async def test_the_share_is_a_property_that_a_request_changes(broker: BrokerProcess, client: Connection) -> None:

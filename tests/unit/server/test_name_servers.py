@@ -58,5 +58,5 @@ def test_who_asks_for_proof_gets_it() -> None:
     assert client_tls_settings({}).test_mode
     wanted = client_tls_settings({"tls.client.authServer": "true"})
     assert (wanted.test_mode, wanted.verify_peer) == (False, True)
-    with pytest.raises(ConfError, match="TLS to name servers is not possible"):
+    with pytest.raises(ConfError, match="the TLS settings for connections to other servers are invalid"):
         client_tls_settings({"tls.client.trustCertPath": "/no/file", "tls.client.authServer": "true"})

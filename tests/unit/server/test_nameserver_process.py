@@ -125,7 +125,7 @@ async def test_what_can_not_be_written_is_not_changed(settings: Settings, peer_o
         peer = await peer_of(process)
         refused = await peer.put("x")
         assert refused.code == ResponseCode.SYSTEM_ERROR
-        assert refused.remark == f"nothing is changed: {settings.kv_config_path} can't be written: File exists"
+        assert refused.remark == f"not changed: {settings.kv_config_path} can't be written: File exists"
         assert await peer.get() is None
         refused = await peer.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body=b"enableTopicList=false")
         assert refused.code == ResponseCode.SYSTEM_ERROR
@@ -146,7 +146,7 @@ async def test_a_broken_kv_config_is_replaced_by_its_backup(
     path.with_name("kvConfig.json.bak").write_text('{"configTable":{"n":{"k":"from the backup"}}}')
     async with NameServerProcess(settings) as process:
         assert await (await peer_of(process)).get() == "from the backup"
-    assert "KV configuration not readable" in caplog.text
+    assert "the KV configuration can't be read path=" in caplog.text
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"configTable":{"n":7}}', '{"configTable":', "\x00"])
@@ -154,7 +154,7 @@ def test_a_broken_kv_config_without_backup_is_no_silent_loss(settings: Settings,
     path = Path(settings.kv_config_path)
     path.parent.mkdir()
     path.write_text(content)
-    with pytest.raises(ConfError, match=r"kvConfig.json: .* mend or remove the file") as raised:
+    with pytest.raises(ConfError, match=r"kvConfig.json: .* repair or remove the file") as raised:
         NameServerProcess(settings)
     assert "\n" not in str(raised.value)
     assert path.read_text() == content
@@ -333,20 +333,20 @@ async def test_names_that_can_not_be_printed_are_refused(settings: Settings, pee
         for field in ("brokerName", "clusterName", "haServerAddr"):
             refused = await peer.ask(RequestCode.REGISTER_BROKER, b"", **(usual | {field: name}))
             assert refused.code == ResponseCode.SYSTEM_ERROR
-            assert "can't be printed" in (refused.remark or "")
+            assert "unprintable characters" in (refused.remark or "")
         assert not process.machine.tables.brokers
 
 
 async def test_only_the_host_that_registered_is_connected_to(
     settings: Settings, peer_of: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Or anybody could make the name server connect to anything."""
+    """Otherwise any peer could make the name server connect to any address."""
     async with NameServerProcess(replace(settings, notify_min_broker_id_changed=True)) as process:
         peer = await peer_of(process)
         await peer.register("a", 1, "10.0.0.9:1", enableActingMaster="true")
         await peer.register("a", 0, "10.0.0.1:1", enableActingMaster="true")
         for _ in range(10_000):
-            if "broker not told address=10.0.0.9:1: it registered from 127.0.0.1" in caplog.text:
+            if "broker not notified address=10.0.0.9:1: it registered from another host, 127.0.0.1" in caplog.text:
                 break
             await asyncio.sleep(0.001)
         else:
@@ -378,11 +378,11 @@ async def test_nobody_is_told_anything_at_the_end(
     """It is the name server that leaves, not the brokers."""
     told: list[object] = []
 
-    async def tell(what: object) -> None:
+    async def tell(*what: object) -> None:
         told.append(what)
 
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr(nameserver_module, "_tell", tell)
+    monkeypatch.setattr(nameserver_module, "tell", tell)
     async with NameServerProcess(replace(settings, notify_min_broker_id_changed=True)) as process:
         master, slave = await peer_of(process), await peer_of(process)
         await master.register("a", 0, "10.0.0.1:1", enableActingMaster="true")
@@ -442,3 +442,26 @@ async def test_the_end_waits_for_what_is_being_written(
     answer = await asked
     assert one_way or (answer is not None and answer.code == ResponseCode.SUCCESS)
     assert "the last one" in Path(settings.kv_config_path).read_text()
+
+
+async def test_a_batch_of_slow_requests_is_cut_short(
+    settings: Settings, peer_of: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if each request took longer than a connection's turn: one is served in each, and all are in their order."""
+    monkeypatch.setattr(nameserver_module, "BATCH_TIME", 0.0)
+    batches: list[int] = []
+    async with NameServerProcess(settings) as process:
+        serve = process.requests
+
+        def counted(connection: Connection, commands: list[Command]) -> None:
+            batches.append(len(commands))
+            serve(connection, commands)
+
+        monkeypatch.setattr(process, "requests", counted)
+        connection = await connect("127.0.0.1", process.listener.port, timeout=TIMEOUT)
+        answers = await asyncio.gather(
+            *(connection.request(Command(RequestCode.GET_NAMESRV_CONFIG), TIMEOUT) for _ in range(64))
+        )
+        assert {answer.code for answer in answers} == {ResponseCode.SUCCESS}
+        assert len(batches) == 64
+        connection.close()

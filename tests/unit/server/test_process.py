@@ -46,6 +46,41 @@ async def test_it_stops_what_did_not_start() -> None:
     assert happened == ["stop"]
 
 
+async def test_it_stops_when_that_which_it_waits_for_has_ended() -> None:
+    happened: list[str] = []
+
+    async def nothing() -> None:
+        happened.append("start")
+
+    async def ended() -> None:
+        raise ConfError("all have ended")
+
+    async def stop() -> None:
+        happened.append("stop")
+
+    with pytest.raises(ConfError, match="all have ended"):
+        await run_until_stopped(nothing, stop, ended)
+    assert happened == ["start", "stop"]
+
+
+async def test_it_stops_when_its_standard_input_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = os.pipe()
+    monkeypatch.setattr(process, "STANDARD_INPUT", ours)
+    happened: list[str] = []
+
+    async def start() -> None:
+        os.write(theirs, b"nothing is expected")
+        asyncio.get_running_loop().call_later(0.01, os.close, theirs)
+
+    async def stop() -> None:
+        happened.append("stop")
+
+    async with asyncio.timeout(10):
+        await run_until_stopped(start, stop, with_input=True)
+    assert happened == ["stop"]
+    os.close(ours)
+
+
 def test_the_ready_file_is_json(tmp_path: Path) -> None:
     write_ready_file(None, namesrv="h:1")
     write_ready_file(tmp_path / "ready", namesrv="h:1", broker="h:2", ha="h:3", console="http://h", store="/s")
