@@ -6,18 +6,18 @@
     async with kourou.embedded() as broker:
         ...                                     # a broker in this process, at broker.namesrv
 
-The layers, from the bottom (imports point down only; tests/architecture holds them to it):
+The layers, from the bottom (imports point down only; tests/architecture checks this):
 
     protocol    bytes <-> values: frames, commands, headers, bodies, messages; pure
     store       files
-    nameserver  who serves which topic: a machine of events and effects; pure
-    broker      what becomes of a request: the same
+    nameserver  the name server: a machine of events and effects; pure
+    broker      the broker: a machine like that
     net         asyncio connections that carry frames
     client      producers, consumers, administration
     server      the processes: clocks, files and sockets around a machine
     cli         the command `kourou`
 
-What this package offers by itself is imported when it is first used: `import kourou` costs next to nothing.
+The names of this package are imported when they are first used, so `import kourou` is fast.
 """
 
 import sys
@@ -64,7 +64,7 @@ def __dir__() -> list[str]:
 
 
 class _Package(ModuleType):
-    """`kourou.embedded` is what makes a broker, also after the module of that name was imported.
+    """`kourou.embedded` is the function that makes a broker, even after the module of that name was imported.
 
     Importing a module sets it as an attribute of its package; this one attribute keeps its meaning.
     """

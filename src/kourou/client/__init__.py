@@ -1,4 +1,4 @@
-"""An asyncio client for RocketMQ: producers, consumers, transactions, administration. For Apache's brokers and ours.
+"""An asyncio client for Apache's brokers and Kourou's: producers, consumers, transactions, administration.
 
     async with connect("127.0.0.1:9876") as mq:
         await mq.send("orders", b"...", tag="paid")
@@ -8,15 +8,16 @@
 
 The modules from the bottom up; each imports only those above it in this list:
 
-    errors events naming signing identity settings               names and values
+    errors events naming identity pacing settings spans          names and values, a budget for requests, OpenTelemetry
     link pool                                                    connections
     nameservers routes                                           where topics are
     session                                                      what all parts share; heartbeats; requests of brokers
-    outgoing results in_flight faults producer                   sending
+    outgoing results in_flight faults selecting                  messages to send, and what becomes of them
+    deadlines retries producer                                   sending
     transactions request_reply tracing                           transactions, request and reply, traces
     filters unsettled pulling delivery offsets queue_bounds      the parts of consuming
     balance assigned_queue rebalancing send_back                 sharing queues, sending failed messages back
-    pull_loops consumer_loop                                     pull loops, and the loops of users
+    ordered pull_loops consumer_loop                             the order of queues, pull loops, the loops of users
     consumer listeners lite_pull_consumer pull_consumer          consuming
     serializing                                                  values instead of bytes
     broker_requests                                              requests that brokers and admins send to consumers
@@ -53,17 +54,18 @@ from kourou.client.errors import (
 from kourou.client.events import Connected, ConnectionEvent, Disconnected
 from kourou.client.lite_pull_consumer import LitePullConsumer
 from kourou.client.outgoing import Message
-from kourou.client.producer import Producer, Selector
+from kourou.client.producer import Producer
 from kourou.client.pull_consumer import Batch, PullConsumer
 from kourou.client.results import SendManyError, SendResult, SendStatus
+from kourou.client.selecting import Selector
 from kourou.client.serializing import Json, Serializer, Text, Topic, TypedConsumer, TypedDelivery
 from kourou.client.settings import ClientSettings, ConsumerOptions, ConsumerSettings, ProducerSettings, Start
-from kourou.client.signing import Credentials
 from kourou.client.transactions import Transaction
 from kourou.net.tls import TlsMode, TlsSettings
 from kourou.protocol.compression import Compression
 from kourou.protocol.errors import KourouError, RefusedError
 from kourou.protocol.message import MessageQueue
+from kourou.protocol.signing import Credentials
 
 __all__ = [
     "Averagely",

@@ -33,6 +33,7 @@ class AssignedQueue:
         self.again: list[Delivery] = []  # failed, to be offered again
         self.resting: asyncio.TimerHandle | None = None  # the timer after which they are
         self.locked_at = -LOCK_VALID_S  # when the broker last gave us the lock
+        self.before: AssignedQueue | None = None  # an earlier assignment, of which a message is being processed
 
         # For `running_info`.
         self.last_pull = 0.0
@@ -42,6 +43,12 @@ class AssignedQueue:
 
     def is_locked(self, now: float) -> bool:
         return now - self.locked_at < LOCK_VALID_S
+
+    def follows_busy(self) -> bool:
+        """Whether a message of an earlier assignment of this queue is still being processed here."""
+        while self.before is not None and not self.before.in_hand:
+            self.before = self.before.before
+        return self.before is not None
 
     async def wait_changed(self, timeout: float) -> None:
         """Wait until messages are settled, or another change; at most `timeout` seconds."""
@@ -67,5 +74,5 @@ class AssignedQueue:
 
 
 def visible(queues: Iterable[MessageQueue]) -> list[MessageQueue]:
-    """The queues that users see, sorted: all but those of retry topics."""
+    """The queues that are shown to users, sorted: all but those of retry topics."""
     return sorted(queue for queue in queues if not queue.topic.startswith(naming.RETRY_PREFIX))

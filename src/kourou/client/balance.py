@@ -59,7 +59,10 @@ class AveragelyByCircle:
 
 @dataclass(frozen=True)
 class Configured:
-    """Always the given queues, whatever other consumers there are."""
+    """Always the given queues, whatever other consumers there are.
+
+    Failed messages come back only if queues of the group's retry topic are among them.
+    """
 
     queues: tuple[MessageQueue, ...]
     name: str = field(default="CONFIG", init=False)

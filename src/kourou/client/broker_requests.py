@@ -111,6 +111,9 @@ class _Trial:
         self._done("CR_LATER")
         return SETTLED
 
+    def released(self, delivery: Delivery) -> None:  # noqa: ARG002
+        self._done("CR_LATER")
+
     def _done(self, outcome: str) -> None:
         if not self._outcome.done():
             self._outcome.set_result(outcome)

@@ -25,10 +25,11 @@ from kourou.client.lite_pull_consumer import LitePullConsumer
 from kourou.client.metrics import ClientMetrics
 from kourou.client.nameservers import parse_addresses
 from kourou.client.outgoing import Message
-from kourou.client.producer import Producer, Selector
+from kourou.client.producer import Producer
 from kourou.client.pull_consumer import PullConsumer
 from kourou.client.request_reply import Requests
 from kourou.client.results import SendResult
+from kourou.client.selecting import Selector
 from kourou.client.serializing import Serializer, Topic, TypedConsumer
 from kourou.client.session import Session
 from kourou.client.settings import (
@@ -38,11 +39,11 @@ from kourou.client.settings import (
     ProducerSettings,
     with_options,
 )
-from kourou.client.signing import Credentials
 from kourou.client.tracing import Tracer
 from kourou.client.transactions import Checker, Transaction, Transactions
 from kourou.net.tls import TlsMode, TlsSettings
 from kourou.protocol.message import MessageQueue
+from kourou.protocol.signing import Credentials
 
 if TYPE_CHECKING:
     from kourou.client.admin import Admin
@@ -143,6 +144,8 @@ class Client:
         if self._session is None:
             return
         await asyncio.gather(*(consumer.close() for consumer in list(self._consumers.values())), return_exceptions=True)
+        if self._requests is not None:
+            self._requests.close()
         if self._transactions is not None:
             await self._transactions.close()
         if self._tracer is not None:
@@ -162,10 +165,13 @@ class Client:
     # ── Sending ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def producer(self, group: str | None = None, settings: ProducerSettings | None = None) -> Producer:
-        """The producer of a group. Its settings can be given at the first call for the group only."""
+        """The producer of a group. Its settings can be given at the first call for the group only.
+
+        After it was closed, a call makes a new one.
+        """
         name = group or self._settings.producer_group
         found = self._producers.get(name)
-        if found is None:
+        if found is None or found.has_left:
             found = Producer(self.session, name, settings or self._settings.producer)
             self._producers[name] = found
             if found.settings.trace:
@@ -316,7 +322,7 @@ class Client:
     @property
     def requests(self) -> Requests:
         if self._requests is None:
-            self._requests = Requests(self.session, self.producer())
+            self._requests = Requests(self.session, self.producer)
         return self._requests
 
     # ── Consuming ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -395,7 +401,7 @@ class Client:
         try:
             return await listening.start()
         except BaseException:
-            self._consumers.pop(consumer, None)
+            consumer.abandon()
             raise
 
     def topic(self, name: str, serializer: Serializer[T]) -> Topic[T]:
@@ -416,7 +422,8 @@ class Client:
     ) -> LitePullConsumer:
         """A consumer that is polled: subscribe or assign, seek, poll, commit.
 
-        With `auto_commit`, `poll` stores offsets every few seconds.
+        With `auto_commit`, `poll` stores offsets every few seconds; otherwise `commit` does, alone. Messages of the
+        last poll that are neither committed nor acknowledged are delivered again.
         """
         return self._add(
             LitePullConsumer(self.session, group, with_options(settings, options), auto_commit=auto_commit)

@@ -31,6 +31,7 @@ from kourou.client.events import call_queues
 from kourou.client.filters import SQL, subscription
 from kourou.client.identity import DEFAULT_INSTANCE, client_id as make_client_id
 from kourou.client.offsets import BrokerOffsets, FileOffsets, OffsetStore, offset_path
+from kourou.client.ordered import Ordered
 from kourou.client.pull_loops import PullLoops
 from kourou.client.pulling import Pull
 from kourou.client.queue_bounds import max_offset, search_offset
@@ -104,6 +105,7 @@ class Consumer:
         self.on_settled: Callable[[Delivery, bool], None] | None = None
         self.rebalancer = Rebalancer(self)
         self._pull_loops = PullLoops(self)
+        self.ordered = Ordered(self)
         self._ready = ReadyMessages()
         self._tasks: list[asyncio.Task[None]] = []
         self._starting: asyncio.Task[None] | None = None
@@ -133,11 +135,20 @@ class Consumer:
         await self._begin()
 
     async def _begin(self) -> None:
-        if self._state == "closed":
-            raise ClosedError(f"the consumer of group {self.group!r} is closed")
         if self._starting is None:
+            if self._state == "closed":
+                raise ClosedError(f"the consumer of group {self.group!r} is closed")
             self._starting = asyncio.create_task(self._start())
-        await asyncio.shield(self._starting)
+            self._starting.add_done_callback(_seen)
+        elif self._state == "closed" and (self._closing is not None or self._starting.cancelled()):
+            raise ClosedError(f"the consumer of group {self.group!r} is closed")
+        try:
+            await asyncio.shield(self._starting)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._closing is None or task is None or task.cancelling():
+                raise
+            raise ClosedError(f"the consumer of group {self.group!r} was closed while it started") from None
 
     async def _start(self) -> None:
         before = self.session.members.get(self.group)
@@ -194,8 +205,8 @@ class Consumer:
         Messages that were pulled and not handed out are delivered again, to other members. A second call does nothing.
         Runs to its end even if the caller is cancelled meanwhile.
         """
-        if self._closing is None:
-            self._closing = asyncio.create_task(self._close())
+        self.abandon()
+        assert self._closing is not None
         await asyncio.shield(self._closing)
 
     @property
@@ -230,7 +241,7 @@ class Consumer:
         if self._giving_back:
             await asyncio.wait(self._giving_back, timeout=self.settings.settle_timeout)
         await self.offsets.persist(confirmed=True)
-        await self.rebalancer.unlock(list(self.queues.values()))
+        await self.rebalancer.unlock_all()
         for assigned in self.queues.values():
             assigned.drop()
         self.queues.clear()
@@ -246,7 +257,11 @@ class Consumer:
             await busy[0].wait_changed(left)
 
     async def __aenter__(self) -> Self:
-        await self.start()
+        try:
+            await self.start()
+        except BaseException:  # cancelled, for example: there will be no __aexit__
+            self.abandon()
+            raise
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -275,7 +290,12 @@ class Consumer:
     def leave_loop(self) -> None:
         """A loop has ended. The last loop that owns the consumer closes it."""
         self._loops -= 1
-        if self._is_owned and not self._loops and self._closing is None:
+        if self._is_owned and not self._loops:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Closes the consumer in the background, because no loop owns it any more."""
+        if self._closing is None:
             self._closing = asyncio.get_running_loop().create_task(self._close(), name=f"close {self.group}")
 
     async def __anext__(self) -> Delivery:
@@ -284,10 +304,14 @@ class Consumer:
                 delivery = self._ready.messages.popleft()
                 if self._hand_out(delivery):
                     return delivery
-            if self._state == "closed":
+            if self._state == "closed" and (self._closing is not None or self._starting is None):
                 raise StopAsyncIteration
-            if self._state == "new":
-                await self._begin()
+            if self._state != "running":
+                try:
+                    await self._begin()
+                except ClosedError:
+                    if self._closing is None:
+                        raise  # it is the client that is closed
             else:
                 await self._ready.wait()
 
@@ -313,12 +337,12 @@ class Consumer:
         return taken
 
     def _hand_out(self, delivery: Delivery) -> bool:
-        """False if the message's queue is no longer assigned to us."""
+        """False if the message's queue is no longer assigned to us, or its turn is over."""
         assigned = delivery.source
         if assigned is None:
             return True
         assert isinstance(assigned, AssignedQueue)
-        if assigned.dropped:
+        if assigned.dropped or delivery.settled or (self.settings.orderly and not self.ordered.may_take(delivery)):
             return False
         delivery.started = time.monotonic()
         assigned.in_hand[delivery.record.queue_offset] = delivery
@@ -331,7 +355,7 @@ class Consumer:
         self._ready.offer(deliveries)
 
     def offer_alone(self, record: StoredMessage, queue: MessageQueue, topic: str, settler: Settler) -> None:
-        """Offers a message that comes from no queue, but from an admin who wants to see the result."""
+        """Offers a message that comes from no queue, but from an administrator's request."""
         self.offer([self.delivery(record, queue, topic, settler, None)])
 
     # ── Settling messages ─────────────────────────────────────────────────────────────────────────────────────────
@@ -340,31 +364,37 @@ class Consumer:
         assigned = delivery.source
         assert isinstance(assigned, AssignedQueue)
         self._count(delivery, ok=True)
-        self._settle(assigned, delivery)
+        self.settle(assigned, delivery)
 
-    def _settle(self, assigned: AssignedQueue, delivery: Delivery) -> None:
+    def settle(self, assigned: AssignedQueue, delivery: Delivery) -> None:
+        """The message is consumed, or given back."""
         record = delivery.record
-        assigned.in_hand.pop(record.queue_offset, None)
         if not assigned.dropped:
             self.offsets.commit(assigned.queue, assigned.unsettled.settle(record.queue_offset, record.size))
-            if self.settings.orderly:
-                assigned.offered -= 1
-                self.offer_next(assigned)
+        self.put_down(assigned, delivery)
+        if self.settings.orderly and not assigned.dropped:
+            self.ordered.settled(assigned, delivery)
+
+    def put_down(self, assigned: AssignedQueue, delivery: Delivery) -> None:
+        """The message is not being processed any more."""
+        if assigned.in_hand.get(delivery.queue_offset) is delivery:
+            del assigned.in_hand[delivery.queue_offset]
         assigned.changed()
+        if assigned.dropped and self.settings.orderly:
+            self.ordered.let_go(assigned)
 
     def failed(self, delivery: Delivery, delay_level: int) -> Settling:
         assigned = delivery.source
         assert isinstance(assigned, AssignedQueue)
         self._count(delivery, ok=False)
         if assigned.dropped:
-            assigned.in_hand.pop(delivery.queue_offset, None)
-            assigned.changed()
+            self.put_down(assigned, delivery)
             return SETTLED
         if self.settings.orderly:
-            work = self._failed_orderly(assigned, delivery, delay_level)
+            work = self.ordered.failed(assigned, delivery, delay_level)
         elif self.settings.broadcast:
             log.warning("failed message dropped id=%s: broadcast messages are not retried", delivery.message_id)
-            self._settle(assigned, delivery)
+            self.settle(assigned, delivery)
             return SETTLED
         else:
             work = self._failed_concurrently(assigned, delivery, delay_level)
@@ -387,17 +417,27 @@ class Consumer:
             self._again_later(assigned, delivery)
             raise
         else:
-            self._settle(assigned, delivery)
+            self.settle(assigned, delivery)
 
     def _again_later(self, assigned: AssignedQueue, delivery: Delivery) -> None:
-        assigned.in_hand.pop(delivery.queue_offset, None)
-        assigned.changed()
         delivery.settled = False
         delivery.reconsume_times += 1
+        self.put_down(assigned, delivery)
         asyncio.get_running_loop().call_later(LOCAL_RETRY_S, self._offer_unless_dropped, assigned, delivery)
 
+    def released(self, delivery: Delivery) -> None:
+        assigned = delivery.source
+        assert isinstance(assigned, AssignedQueue)
+        if delivery.settled or assigned.in_hand.get(delivery.queue_offset) is not delivery:
+            return
+        if self.settings.orderly and not assigned.dropped:
+            self.ordered.again(assigned, delivery)
+        else:
+            self.put_down(assigned, delivery)
+            asyncio.get_running_loop().call_later(LOCAL_RETRY_S, self._offer_unless_dropped, assigned, delivery)
+
     def _offer_unless_dropped(self, assigned: AssignedQueue, delivery: Delivery) -> None:
-        if not assigned.dropped and self._state == "running":
+        if not (assigned.dropped or delivery.settled) and self._state == "running":
             self.offer([delivery])
 
     def _count(self, delivery: Delivery, *, ok: bool) -> None:
@@ -422,54 +462,6 @@ class Consumer:
             expired = [delivery for delivery in assigned.in_hand.values() if delivery.started < limit]
             for delivery in expired[:EXPIRED_AT_ONCE]:
                 await delivery.retry(EXPIRED_LEVEL)
-
-    # ── Orderly ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def offer_next(self, assigned: AssignedQueue) -> None:
-        """Offers the next batch of a queue, if the last one is settled and we have the queue's lock."""
-        if assigned.offered or assigned.dropped or assigned.resting is not None:
-            return
-        if not self.settings.broadcast and not assigned.is_locked(time.monotonic()):
-            return
-        batch, assigned.again = assigned.again, []
-        while not batch and assigned.waiting:
-            count = min(self.settings.batch_size, len(assigned.waiting))
-            batch = [assigned.waiting.popleft() for _ in range(count)]
-        if batch:
-            assigned.offered = len(batch)
-            self.offer(batch)
-
-    async def _failed_orderly(self, assigned: AssignedQueue, delivery: Delivery, delay_level: int) -> None:
-        """Offers the message again after a pause; its queue waits. After too many attempts the message is sent back."""
-        limit = self.settings.retries
-        if delay_level < 0 or (limit >= 0 and delivery.reconsume_times >= limit):
-            try:
-                await give_back(self, delivery, delay_level, resend=True)
-            except KourouError as error:
-                log.warning("failed message could not be sent back id=%s: %s", delivery.message_id, error)
-            else:
-                self._settle(assigned, delivery)
-                return
-        assigned.in_hand.pop(delivery.queue_offset, None)
-        assigned.offered -= 1
-        assigned.changed()
-        delivery.settled = False
-        delivery.reconsume_times += 1
-        assigned.again.append(delivery)
-        if assigned.resting is None and not assigned.dropped:
-            rest = min(max(self.settings.suspend, 0.01), 30.0)
-            assigned.resting = asyncio.get_running_loop().call_later(rest, self._rested, assigned)
-
-    def _rested(self, assigned: AssignedQueue) -> None:
-        assigned.resting = None
-        assigned.again.sort(key=lambda delivery: delivery.queue_offset)
-        self.offer_next(assigned)
-
-    def locked(self, assigned: AssignedQueue) -> None:
-        """The broker has granted or renewed our lock of the queue."""
-        assigned.locked_at = time.monotonic()
-        assigned.changed()
-        self.offer_next(assigned)
 
     # ── For the pull loops ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -559,7 +551,7 @@ class Consumer:
 
     async def drop(self, queue: MessageQueue) -> None:
         """Give up a queue; its committed offset is stored first."""
-        await self.rebalancer.give_up([queue])
+        await self.rebalancer.give_up([self.wrapped(queue)])
 
     def pause(self) -> None:
         """Stop pulling for now. Messages that are already pulled may be taken."""
@@ -579,7 +571,17 @@ class Consumer:
     async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Continue at these offsets, earlier or later. Raises KourouError if a broker can't be told."""
         for queue, offset in offsets.items():
-            await self.rebalancer.restart(queue, offset)
+            await self.rebalancer.restart(self.wrapped(queue), offset)
+
+    def wrapped(self, queue: MessageQueue) -> MessageQueue:
+        """The queue with the names that brokers know."""
+        return MessageQueue(self.session.wrap(queue.topic), queue.broker_name, queue.queue_id)
+
+
+def _seen(start: "asyncio.Task[None]") -> None:
+    """The failure of a start is raised by all later uses, even if no caller waits for the start itself."""
+    if not start.cancelled():
+        start.exception()
 
 
 __all__ = ["Consumer"]

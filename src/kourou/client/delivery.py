@@ -5,7 +5,7 @@ its queue is not moved past it, so the message is delivered again after a crash.
 consumer in the meantime, settling it has no effect and raises nothing.
 
 `ack`, `retry` and `dead_letter` work alike: the call itself settles the message. The returned object may be awaited; it
-is done when the broker knows, where the broker has to be told. Forgetting the `await` loses nothing.
+is done when the broker has the outcome, if the broker needs it. Forgetting the `await` loses nothing.
 
 The body and the properties are decoded at their first use: a consumer that only reads the keys never decompresses a
 body.
@@ -14,8 +14,10 @@ body.
 import asyncio
 import logging
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar
 
+from kourou.client.spans import processing
 from kourou.protocol import properties as _properties
 from kourou.protocol.compression import DECOMPRESSED_LIMIT_BYTES, decompress
 from kourou.protocol.errors import BodyError
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 log = logging.getLogger(__name__)
+
+DeliveryT = TypeVar("DeliveryT", bound="Delivery")
 
 
 class RetryLater(Exception):
@@ -57,7 +61,7 @@ class Settling:
 
 
 SETTLED: Final = Settling()
-"""Nothing is left to wait for."""
+"""The outcome is known: awaiting it returns at once."""
 
 
 class Settler(Protocol):
@@ -66,6 +70,9 @@ class Settler(Protocol):
     def acked(self, delivery: "Delivery") -> None: ...
 
     def failed(self, delivery: "Delivery", delay_level: int) -> Settling: ...
+
+    def released(self, delivery: "Delivery") -> None:
+        """Its processing was cancelled, and it is not settled."""
 
 
 class Delivery:
@@ -139,7 +146,7 @@ class Delivery:
 
     @property
     def message_id(self) -> str:
-        """The id that its producer was given."""
+        """The unique id, which its producer received."""
         return self.properties.get(Property.UNIQUE_KEY) or self.offset_id
 
     @property
@@ -214,12 +221,18 @@ class Delivery:
         """Move the message to the group's dead letters; it is not delivered again."""
         return self.retry(-1)
 
-    def process(self, *, suppress: bool = False) -> "Processing":
+    def release(self) -> None:
+        """Processing the message was cancelled: deliver it again soon. This does not count as a failed attempt."""
+        if not self.settled and self._settler is not None:
+            self._settler.released(self)
+
+    def process(self, *, suppress: bool = False) -> "Processing[Self]":
         """`async with message.process():` acknowledges at the end; an exception means retry, and is raised again.
 
         With `suppress` the exception is logged instead, so that a loop continues with the next message.
         `RetryLater` and `DeadLetter` say what to do with the message and are never raised again. Cancellation is not a
-        failure of the message: it stays unsettled, and the next consumer of its queue gets it.
+        failure of the message: it stays unsettled, and is delivered again soon, to this consumer or to the next one of
+        its queue.
         """
         return Processing(self, suppress)
 
@@ -227,25 +240,30 @@ class Delivery:
         return f"<Delivery {self.message_id} topic={self.topic} queue={self.queue_id} offset={self.queue_offset}>"
 
 
-class Processing:
+class Processing(Generic[DeliveryT]):
     """See `Delivery.process`."""
 
-    __slots__ = ("_delivery", "_suppress")
+    __slots__ = ("_delivery", "_span", "_suppress")
 
-    def __init__(self, delivery: Delivery, suppress: bool = False) -> None:
+    def __init__(self, delivery: DeliveryT, suppress: bool = False) -> None:
         self._delivery = delivery
         self._suppress = suppress
+        self._span: AbstractContextManager[None] = nullcontext()
 
-    async def __aenter__(self) -> Delivery:
+    async def __aenter__(self) -> DeliveryT:
+        self._span = processing([self._delivery], getattr(self._delivery._settler, "group", None))
+        self._span.__enter__()
         return self._delivery
 
     async def __aexit__(
         self, kind: "type[BaseException] | None", error: BaseException | None, trace: "TracebackType | None"
     ) -> bool:
+        self._span.__exit__(kind, error, trace)
         if error is None:
             self._delivery.ack()
             return False
         if not isinstance(error, Exception):
+            self._delivery.release()
             return False
         return await settle_failure(self._delivery, error, suppress=self._suppress)
 

@@ -69,7 +69,7 @@ class GroupInUseError(ClientError):
 
 
 class NoReplyError(ClientError):
-    """Nobody replied to a request in time."""
+    """No consumer replied to a request in time."""
 
     retriable = True
 

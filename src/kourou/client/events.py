@@ -8,10 +8,13 @@ in a callback is logged and has no other effect.
 """
 
 import asyncio
+import contextvars
 import inspect
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -47,11 +50,42 @@ def is_coroutine_function(function: object) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
-async def call(function: Callable[[Any], object], argument: object) -> None:
-    """Calls a user's function: a coroutine function here, any other in a thread. Raises what it raises."""
-    result = function(argument) if is_coroutine_function(function) else await asyncio.to_thread(function, argument)
-    if inspect.isawaitable(result):
-        await result
+def as_coroutine(function: Callable[[Any], Any], threads: Executor | None = None) -> Callable[[Any], Awaitable[Any]]:
+    """A user's function as a coroutine function: called here if it is one, otherwise in a thread.
+
+    A result that is awaitable is awaited.
+
+    It raises what the function raises, but RuntimeError for StopIteration, which no future takes, and for the
+    cancellation of work of its own, which must not end the task that calls it.
+    """
+    is_coroutine = is_coroutine_function(function)
+
+    async def guarded(argument: Any) -> Any:
+        try:
+            if is_coroutine:
+                return await function(argument)
+            begin = partial(contextvars.copy_context().run, _without_stop_iteration, function, argument)
+            result = await asyncio.get_running_loop().run_in_executor(threads, begin)
+            return await result if inspect.isawaitable(result) else result
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            raise RuntimeError("the function waited for something that was cancelled") from error
+
+    return guarded
+
+
+def _without_stop_iteration(function: Callable[[Any], Any], argument: object) -> Any:
+    try:
+        return function(argument)
+    except StopIteration as error:
+        raise RuntimeError("the function raised StopIteration") from error
+
+
+async def call(function: Callable[[Any], Any], argument: object) -> Any:
+    """The result of a user's function: see `as_coroutine`."""
+    return await as_coroutine(function)(argument)
 
 
 async def call_queues(function: QueuesCallback | None, queues: list[MessageQueue], timeout: float) -> None:

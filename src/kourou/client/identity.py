@@ -43,9 +43,13 @@ class MessageIds:
     """The unique ids of this process's messages. Cheap: the start of the month is computed once a month."""
 
     def __init__(self) -> None:
-        self._ids = UniqueIds(ip_address(local_ip()).packed, os.getpid(), int.from_bytes(os.urandom(4)))
         self._month_ms = 0
         self._month_end_ms = 0
+        self.start_over()
+
+    def start_over(self) -> None:
+        """A forked process needs ids of its own: otherwise it would give its messages those of its parent."""
+        self._ids = UniqueIds(ip_address(local_ip()).packed, os.getpid(), int.from_bytes(os.urandom(4)))
 
     def next(self, now_ms: int) -> str:
         if not self._month_ms <= now_ms < self._month_end_ms:
@@ -63,3 +67,5 @@ def _month_around(now_ms: int) -> tuple[int, int]:
 
 MESSAGE_IDS = MessageIds()
 """One for the process: the counter in an id tells the messages of one millisecond apart."""
+
+os.register_at_fork(after_in_child=MESSAGE_IDS.start_over)

@@ -40,22 +40,27 @@ class InFlightLimit:
         if self.has_room(size):
             self.enter(size)
             return
+        is_next = False
         while True:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiters.append(future)
+            if is_next:  # there was not enough room for it: it is still the next one
+                self._waiters.appendleft(future)
+            else:
+                self._waiters.append(future)
             try:
                 await future
             except asyncio.CancelledError:
                 if future in self._waiters:
                     self._waiters.remove(future)
                 else:
-                    self._wake()  # pass our turn on to the next waiter
+                    self._wake()  # let the next waiter enter
                 raise
             if self._fits(size):
                 self.enter(size)
                 if self._waiters and self._fits(0):
                     self._wake()
                 return
+            is_next = True
 
     def _wake(self) -> None:
         while self._waiters:

@@ -7,7 +7,8 @@ its whole time is taken for dead.
 from typing import TypeAlias
 
 from kourou.net.client import CONNECT_TIMEOUT, connect
-from kourou.net.connection import Connection, Handler
+from kourou.net.connection import Connection
+from kourou.net.handlers import Handler
 from kourou.net.limits import Limits
 from kourou.net.tls import TlsSettings
 

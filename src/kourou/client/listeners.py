@@ -5,14 +5,14 @@ runs on the event loop, any other function in a thread, so that it may block.
 """
 
 import asyncio
-import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from kourou.client.consumer import Consumer
 from kourou.client.delivery import Delivery, log_failure, settle_failure
-from kourou.client.events import is_coroutine_function
+from kourou.client.events import as_coroutine
+from kourou.client.spans import processing
 
 Listener = Callable[[Delivery], object]
 BatchListener = Callable[[list[Delivery]], object]
@@ -26,24 +26,12 @@ class Listening:
         assert (listener is None) != (batch_listener is None), "one listener"
         consumer.is_listened = True
         self.consumer = consumer
-        self._call = self._as_coroutine(listener or batch_listener)
         self._is_batch = batch_listener is not None
         self._workers: list[asyncio.Task[None]] = []
-        self._threads: ThreadPoolExecutor | None = None
-
-    def _as_coroutine(self, listener: Any) -> Callable[[Any], Awaitable[None]]:
-        if is_coroutine_function(listener):
-            return listener  # type: ignore[no-any-return]
-
-        async def in_thread(messages: Any) -> None:
-            if self._threads is None:
-                count = self.consumer.settings.concurrency
-                self._threads = ThreadPoolExecutor(count, thread_name_prefix=f"listener {self.consumer.group}")
-            result = await asyncio.get_running_loop().run_in_executor(self._threads, listener, messages)
-            if inspect.isawaitable(result):
-                await result
-
-        return in_thread
+        count = consumer.settings.concurrency
+        self._threads = ThreadPoolExecutor(count, thread_name_prefix=f"listener {consumer.group}")
+        function: Any = batch_listener if listener is None else listener
+        self._call = as_coroutine(function, self._threads)
 
     async def start(self) -> "Listening":
         """Raises as `Consumer.start`."""
@@ -57,7 +45,8 @@ class Listening:
         size = self.consumer.settings.batch_size if self._is_batch else 1
         while batch := await self.consumer.take(size):
             try:
-                await self._call(batch if self._is_batch else batch[0])
+                with processing(batch, self.consumer.group, self.consumer.session.client_id):
+                    await self._call(batch if self._is_batch else batch[0])
             except Exception as error:
                 await self._failed(batch, error)
             else:
@@ -79,8 +68,7 @@ class Listening:
         for worker in others:
             worker.cancel()
         await asyncio.gather(*others, return_exceptions=True)
-        if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def __aenter__(self) -> "Listening":
         return self

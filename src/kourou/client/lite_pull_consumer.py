@@ -5,6 +5,9 @@
     poll()              the next messages; those of the previous poll count as consumed
     seek, pause, resume, commit, committed
 
+Closing a consumer does not count the messages of its last poll as consumed, because an exception may have been the
+reason: they are delivered again, unless they were acknowledged or committed.
+
 Java: DefaultLitePullConsumer.
 """
 
@@ -20,6 +23,7 @@ from kourou.client.consumer import Consumer
 from kourou.client.delivery import Delivery
 from kourou.client.errors import ClientError
 from kourou.client.filters import subscription
+from kourou.client.offsets import HeldOffsets, OffsetStore
 from kourou.client.pulling import Pull
 from kourou.client.queue_bounds import max_offset, min_offset, search_offset
 from kourou.client.session import Session
@@ -37,11 +41,15 @@ class LitePullConsumer(Consumer):
     kind = "CONSUME_ACTIVELY"
 
     def __init__(self, session: Session, group: str, settings: ConsumerSettings, *, auto_commit: bool = True) -> None:
-        super().__init__(session, group, {}, settings)
         self.auto_commit = auto_commit
+        super().__init__(session, group, {}, settings)
         self._mode = ""
         self._given: list[Delivery] = []  # by the last poll
         self._last_commit = time.monotonic()
+
+    def _make_offsets(self) -> OffsetStore:
+        store = super()._make_offsets()
+        return store if self.auto_commit else HeldOffsets(store)
 
     def how(self, wanted: SubscriptionData) -> Pull:
         settings = self.settings
@@ -72,7 +80,7 @@ class LitePullConsumer(Consumer):
         """Consume exactly these queues, without sharing them. Committed offsets are those of the group all the same."""
         self._choose("assign")
         self.is_balanced = False
-        chosen = {self._wrapped(queue) for queue in queues}
+        chosen = {self.wrapped(queue) for queue in queues}
         for topic in {queue.topic for queue in chosen}:
             self.subscriptions[topic] = subscription(topic, tags)
             await self.session.routes.refresh(topic)
@@ -84,9 +92,6 @@ class LitePullConsumer(Consumer):
         if self._mode not in ("", mode):
             raise ClientError("use either subscribe or assign, not both")
         self._mode = mode
-
-    def _wrapped(self, queue: MessageQueue) -> MessageQueue:
-        return MessageQueue(self.session.wrap(queue.topic), queue.broker_name, queue.queue_id)
 
     async def topic_queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues that could be assigned. Raises NoRouteError."""
@@ -115,22 +120,19 @@ class LitePullConsumer(Consumer):
         """Store the offsets after the messages of the last poll."""
         self._consumed()
         self._last_commit = time.monotonic()
+        if isinstance(self.offsets, HeldOffsets):
+            await self.offsets.release()
         await self.offsets.persist()
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """The group's offset as the broker has it; None if it has none."""
-        return await self.offsets.read(self._wrapped(queue))
-
-    async def close(self) -> None:
-        if self.auto_commit and self.is_running:
-            self._consumed()
-        await super().close()
+        return await self.offsets.read(self.wrapped(queue))
 
     # ── Offsets ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
         """Continue at this offset. Raises ClientError if the queue is not assigned, or does not have the offset."""
-        queue = self._wrapped(queue)
+        queue = self.wrapped(queue)
         if queue not in self.queues:
             raise ClientError(f"{queue} is not assigned to this consumer")
         first, end = await min_offset(self.session, queue), await max_offset(self.session, queue)
@@ -141,16 +143,16 @@ class LitePullConsumer(Consumer):
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
         """Continue with the oldest message of the queue."""
-        await self.seek(queue, await min_offset(self.session, self._wrapped(queue)))
+        await self.seek(queue, await min_offset(self.session, self.wrapped(queue)))
 
     async def seek_to_end(self, queue: MessageQueue) -> None:
         """Continue with the next message that is stored in the queue."""
-        await self.seek(queue, await max_offset(self.session, self._wrapped(queue)))
+        await self.seek(queue, await max_offset(self.session, self.wrapped(queue)))
 
     async def offset_for_time(self, queue: MessageQueue, when: datetime | float) -> int:
         """The offset of the first message stored at this time or later."""
         seconds = when.timestamp() if isinstance(when, datetime) else when
-        return await search_offset(self.session, self._wrapped(queue), round(seconds * 1000))
+        return await search_offset(self.session, self.wrapped(queue), round(seconds * 1000))
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Stop fetching from these queues, or from all, for now."""
@@ -164,5 +166,5 @@ class LitePullConsumer(Consumer):
             assigned.changed()
 
     def _chosen(self, queues: Iterable[MessageQueue] | None) -> list[AssignedQueue]:
-        wanted = None if queues is None else {self._wrapped(queue) for queue in queues}
+        wanted = None if queues is None else {self.wrapped(queue) for queue in queues}
         return [assigned for queue, assigned in self.queues.items() if wanted is None or queue in wanted]

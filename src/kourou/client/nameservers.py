@@ -1,8 +1,9 @@
 """The list of name servers, and which of them is asked.
 
-One name server is asked as long as it answers, then the next one. The first is chosen at random, so that clients spread
-over all of them. The addresses are given, or come from the environment (NAMESRV_ADDR), or from an HTTP address that is
-queried again every two minutes. Java: NettyRemotingClient.updateNameServerAddressList, TopAddressing.
+One name server is asked as long as it answers, then the next one. If a query takes longer than HEDGE_S, the next one is
+asked as well, and the first answer counts. The first is chosen at random, so that clients spread over all of them. The
+addresses are given, or come from the environment (NAMESRV_ADDR), or from an HTTP address that is queried again every
+two minutes. Java: NettyRemotingClient.updateNameServerAddressList, TopAddressing.
 """
 
 import asyncio
@@ -11,7 +12,9 @@ import os
 import random
 import re
 import urllib.request
+from collections import deque
 from collections.abc import Sequence
+from copy import copy
 
 from kourou.client.errors import NoNameServerError, NotANameServerError
 from kourou.client.pool import Pool
@@ -26,8 +29,11 @@ ENVIRONMENT = "NAMESRV_ADDR"
 DISCOVERY_TIMEOUT_S = 3.0
 DISCOVERY_SIZE_MAX = 64 * 1024
 
+HEDGE_S = 1.0
+"""How long a name server may take until the next one is asked as well."""
+
 _UNKNOWN_REQUEST = int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
-_EVERY_NAME_SERVER_KNOWS = frozenset(
+_QUERIES = frozenset(
     (
         RequestCode.GET_ROUTEINFO_BY_TOPIC,
         RequestCode.GET_BROKER_CLUSTER_INFO,
@@ -35,7 +41,7 @@ _EVERY_NAME_SERVER_KNOWS = frozenset(
         RequestCode.GET_KV_CONFIG,
     )
 )
-"""Requests that every name server answers and no broker does."""
+"""Queries that every name server answers and no broker does."""
 
 _INSTANCE = re.compile(r"(MQ_INST_\w+_\w+)\.").match
 
@@ -95,20 +101,42 @@ class NameServers:
             )
         failures: list[str] = []
         others: list[str] = []  # servers that answer, but are not name servers
-        for _ in range(len(self.addresses)):
-            address = self.addresses[self._current % len(self.addresses)]
-            try:
-                answer = await self._pool.request(address, command, self._timeout)
-            except TransportError as error:
-                failures.append(f"{address}: {error}")
-            else:
-                if answer.code != _UNKNOWN_REQUEST or command.code not in _EVERY_NAME_SERVER_KNOWS:
-                    return answer
-                others.append(address)
-            self._current += 1
+        addresses = self.addresses
+        first = self._current % len(addresses)
+        left = deque([*range(first, len(addresses)), *range(first)])
+        patience = HEDGE_S if command.code in _QUERIES else None
+        asking: dict[asyncio.Task[Command], int] = {}
+        try:
+            while left or asking:
+                if left:  # at first, after a failure, or when those that were asked take their time
+                    number = left.popleft()
+                    asking[self._ask(addresses[number], command)] = number
+                done, _ = await asyncio.wait(
+                    asking, timeout=patience if left else None, return_when=asyncio.FIRST_COMPLETED
+                )
+                for task in done:
+                    number = asking.pop(task)
+                    try:
+                        answer = task.result()
+                    except TransportError as error:
+                        failures.append(f"{addresses[number]}: {error}")
+                    else:
+                        if answer.code != _UNKNOWN_REQUEST or command.code not in _QUERIES:
+                            if addresses is self.addresses:
+                                self._current = number
+                            return answer
+                        others.append(addresses[number])
+        finally:
+            for task in asking:
+                task.cancel()
         if others:
             raise NotANameServerError("; ".join(others))
         raise NoNameServerError("no name server answers; " + "; ".join(failures))
+
+    def _ask(self, address: str, command: Command) -> "asyncio.Task[Command]":
+        task = asyncio.create_task(self._pool.request(address, copy(command), self._timeout))
+        task.add_done_callback(_retrieve)
+        return task
 
     async def discover(self) -> None:
         """Queries the HTTP address for the list. A failure leaves the list unchanged."""
@@ -120,6 +148,12 @@ class NameServers:
             return
         if addresses := parse_addresses(text):
             self._set(addresses)
+
+
+def _retrieve(task: "asyncio.Task[Command]") -> None:
+    """Marks a failure as seen: the caller may have had the answer of another name server."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _fetch(url: str) -> str:

@@ -8,6 +8,7 @@ Offsets only increase, except by a reset. Java: RemoteBrokerOffsetStore, LocalFi
 import asyncio
 import logging
 import os
+import threading
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -70,7 +71,7 @@ class BrokerOffsets:
         header = QueryConsumerOffset(
             consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id, set_zero_if_not_found=False
         )
-        address, _ = self._session.routes.member(queue.broker_name)
+        address, _ = self._session.routes.member_of(queue)
         command = Command(RequestCode.QUERY_CONSUMER_OFFSET, ext={**header.encode(), "bname": queue.broker_name})
         try:
             answer = await self._session.pool.ask(address, command, self._session.settings.request_timeout)
@@ -82,7 +83,7 @@ class BrokerOffsets:
 
     async def reset(self, queue: MessageQueue, offset: int) -> None:
         self._offsets[queue] = offset
-        address, _ = self._session.routes.member(queue.broker_name)
+        address, _ = self._session.routes.member_of(queue)
         await self._session.pool.ask(address, self._command(queue, offset), self._session.settings.request_timeout)
         self._stored[queue] = offset
 
@@ -98,7 +99,7 @@ class BrokerOffsets:
 
     async def _store(self, queue: MessageQueue, offset: int, confirmed: bool) -> None:
         try:
-            address, _ = self._session.routes.member(queue.broker_name)
+            address, _ = self._session.routes.member_of(queue)
             command = self._command(queue, offset)
             if confirmed:
                 await self._session.pool.ask(address, command, self._session.settings.request_timeout)
@@ -129,7 +130,9 @@ class FileOffsets:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offsets = _load(path)
-        self._dirty = False
+        self._changes = 0
+        self._stored = 0  # of these changes; changed by writing threads, under the lock
+        self._lock = threading.Lock()
 
     def committed(self, queue: MessageQueue) -> int | None:
         return self._offsets.get(queue)
@@ -137,29 +140,71 @@ class FileOffsets:
     def commit(self, queue: MessageQueue, offset: int) -> None:
         if offset > self._offsets.get(queue, -1):
             self._offsets[queue] = offset
-            self._dirty = True
+            self._changes += 1
 
     async def read(self, queue: MessageQueue) -> int | None:
         return self._offsets.get(queue)
 
     async def reset(self, queue: MessageQueue, offset: int) -> None:
         self._offsets[queue] = offset
-        self._dirty = True
+        self._changes += 1
         await self.persist()
 
     async def persist(self, queues: "set[MessageQueue] | None" = None, *, confirmed: bool = False) -> None:  # noqa: ARG002
-        if not self._dirty:
+        if self._stored == self._changes:
             return
-        self._dirty = False
         data = ResetOffsetBody(offset_table=dict(self._offsets)).encode()
         try:
-            await asyncio.to_thread(_store, self._path, data)
+            await asyncio.to_thread(self._store, data, self._changes)
         except OSError as error:
-            self._dirty = True
             log.warning("offsets not stored path=%s: %s", self._path, error)
+
+    def _store(self, data: bytes, changes: int) -> None:
+        """Runs in a thread, even if the caller is cancelled: a later write waits, and an older one is skipped."""
+        with self._lock:
+            if changes > self._stored:
+                _store(self._path, data)
+                self._stored = changes
 
     def forget(self, queue: MessageQueue) -> None:
         """Does nothing: the file is the only place that has the offset."""
+
+
+class HeldOffsets:
+    """Offsets that go to another store when the program says so: `auto_commit=False`."""
+
+    def __init__(self, store: OffsetStore) -> None:
+        self._store = store
+        self._held: dict[MessageQueue, int] = {}
+
+    def committed(self, queue: MessageQueue) -> int | None:
+        return self._store.committed(queue)
+
+    def commit(self, queue: MessageQueue, offset: int) -> None:
+        self._held[queue] = offset
+
+    async def release(self) -> None:
+        """Everything that is settled by now is committed. Raises KourouError."""
+        for queue, offset in list(self._held.items()):
+            if offset < (self._store.committed(queue) or 0):  # after a seek
+                await self._store.reset(queue, offset)
+            else:
+                self._store.commit(queue, offset)
+            if self._held.get(queue) == offset:
+                del self._held[queue]
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        return await self._store.read(queue)
+
+    async def reset(self, queue: MessageQueue, offset: int) -> None:
+        self._held[queue] = offset
+
+    async def persist(self, queues: "set[MessageQueue] | None" = None, *, confirmed: bool = False) -> None:
+        await self._store.persist(queues, confirmed=confirmed)
+
+    def forget(self, queue: MessageQueue) -> None:
+        self._held.pop(queue, None)
+        self._store.forget(queue)
 
 
 def offset_path(folder: Path | None, client_id: str, group: str) -> Path:

@@ -19,6 +19,7 @@ from kourou.client.identity import MESSAGE_IDS
 from kourou.client.naming import DEFAULT_TOPIC
 from kourou.client.routes import DEFAULT_QUEUES
 from kourou.client.settings import ProducerSettings
+from kourou.client.spans import Sending
 from kourou.protocol import properties as _properties
 from kourou.protocol.codes import RequestCode, SysFlag
 from kourou.protocol.command import Command
@@ -26,9 +27,6 @@ from kourou.protocol.compression import compress, with_compression
 from kourou.protocol.errors import LocalProtocolError
 from kourou.protocol.message import MessageQueue
 from kourou.protocol.properties import KEY_SEPARATOR, PROPERTIES_SIZE_MAX, Property
-
-DELAY_MAX: Final = timedelta(days=3)
-"""The default limit of brokers (`timerMaxDelaySec`). Brokers refuse longer delays; the client does not."""
 
 _PREPARED: Final = int(SysFlag.TRANSACTION_PREPARED)
 _DEFAULT_QUEUES: Final = str(DEFAULT_QUEUES)
@@ -74,6 +72,8 @@ class Draft(msgspec.Struct):
     """For traces: 0 normal, 1 half, 3 delayed, 4 ordered."""
     tag: str = ""
     keys: str = ""
+    span: Sending | None = None
+    """OpenTelemetry's, while it is sent; None: there is none."""
 
     def command(self, group: str, queue: MessageQueue, born_ms: int) -> Command:
         """The request that sends it to a queue."""
@@ -215,16 +215,21 @@ def _delay(message: Message) -> dict[str, str]:
             raise InvalidMessageError(f"a delay of {message.delay} is in the past")
         return {Property.TIMER_DELAY_MS: str(delay_ms)}
     if message.deliver_at is not None:
-        return {Property.TIMER_DELIVER_MS: str(round(message.deliver_at.timestamp() * 1000))}
+        try:
+            return {Property.TIMER_DELIVER_MS: str(round(message.deliver_at.timestamp() * 1000))}
+        except (OverflowError, ValueError):
+            raise InvalidMessageError(f"deliver_at can't be {message.deliver_at}") from None
     if message.delay_level < 0:
-        raise InvalidMessageError(f"delay level {message.delay_level}is below 1, the first level")
-    return {Property.DELAY_LEVEL: str(message.delay_level)}
+        raise InvalidMessageError(f"delay level {message.delay_level} is below 1, the first level")
+    return {Property.DELAY_LEVEL: str(int(message.delay_level))}
 
 
-def draft_batches(topic: str, messages: Iterable[Message], settings: ProducerSettings) -> list[Draft]:
+def draft_batches(
+    topic: str, messages: Iterable[Message], settings: ProducerSettings, extra: dict[str, str] | None = None
+) -> list[Draft]:
     """Batches of at most `batch_size_max` bytes and `batch_count_max` messages.
 
-    A message that is larger by itself gets a batch of its own.
+    A message that is larger by itself gets a batch of its own. `extra` are system properties of each message.
 
     Raises InvalidMessageError.
     """
@@ -235,7 +240,7 @@ def draft_batches(topic: str, messages: Iterable[Message], settings: ProducerSet
     for message in messages:
         if message.delay_level or message.delay is not None or message.deliver_at is not None:
             raise InvalidMessageError("a message in a batch can't be delayed: send it by itself")
-        entry, unique_id = _batch_entry(message, settings)
+        entry, unique_id = _batch_entry(message, settings, extra)
         if entries and (size + len(entry) > settings.batch_size_max or len(entries) >= settings.batch_count_max):
             batches.append(_batch(topic, entries, ids))
             entries, ids, size = [], [], 0
@@ -247,14 +252,14 @@ def draft_batches(topic: str, messages: Iterable[Message], settings: ProducerSet
     return batches
 
 
-def _batch_entry(message: Message, settings: ProducerSettings) -> tuple[bytes, str]:
+def _batch_entry(message: Message, settings: ProducerSettings, extra: dict[str, str] | None) -> tuple[bytes, str]:
     body = message.body if type(message.body) is bytes else _as_bytes(message.body)
     if not 0 < len(body) <= settings.body_size_max:
         raise InvalidMessageError(
             f"the body has {len(body)} bytes; 1 to {settings.body_size_max} are allowed (body_size_max)"
         )
     unique_id = MESSAGE_IDS.next(time.time_ns() // 1_000_000)
-    text, _, _ = _properties_text(message, unique_id, None)
+    text, _, _ = _properties_text(message, unique_id, extra)
     _check_flag(message.flag)
     raw = text.encode()
     head = (22 + len(body) + len(raw)).to_bytes(4) + bytes(8) + message.flag.to_bytes(4, signed=True)

@@ -2,7 +2,7 @@
 
 One connection per server carries all requests, in both directions: brokers send requests to clients on the connection
 that the client opened. Callers that need the same new connection wait for one attempt; if one of them is cancelled
-meanwhile, the attempt goes on for the others.
+meanwhile, the attempt continues for the others.
 """
 
 import asyncio
@@ -10,15 +10,16 @@ from collections.abc import Callable
 
 from kourou.client.errors import ClosedError
 from kourou.client.link import Link, open_link
-from kourou.client.signing import Credentials
+from kourou.client.pacing import Pacing
 from kourou.net.client import CONNECT_TIMEOUT
-from kourou.net.connection import Handler
 from kourou.net.errors import ConnectFailedError, TransportError
+from kourou.net.handlers import Handler
 from kourou.net.limits import Limits
 from kourou.net.tls import TlsSettings
 from kourou.protocol.codes import CommandFlag
 from kourou.protocol.command import Command
 from kourou.protocol.errors import refused
+from kourou.protocol.signing import Credentials
 
 _ONE_WAY = int(CommandFlag.ONE_WAY)
 
@@ -29,6 +30,10 @@ def split_address(address: str) -> tuple[str, int]:
     if not host or not port.isascii() or not port.isdigit():
         raise ConnectFailedError(f"{address!r} is not an address: host:port is expected")
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _is_cancelled(task: "asyncio.Task[object] | None") -> bool:
+    return task is not None and task.cancelling() > 0
 
 
 class Pool:
@@ -42,8 +47,10 @@ class Pool:
         tls: TlsSettings | None = None,
         limits: Limits | None = None,
         connect_timeout: float = CONNECT_TIMEOUT,
+        pacing: Pacing | None = None,
     ) -> None:
         self._handler = handler
+        self._pacing = pacing
         self._credentials = credentials
         self._tls = tls
         self._limits = limits or Limits()
@@ -75,7 +82,12 @@ class Pool:
         if task is None:
             task = self._opening[address] = asyncio.create_task(self._open(address))
             task.add_done_callback(lambda done: self._opened(address, done))
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled() and not _is_cancelled(asyncio.current_task()):  # by `close`, which did not mean them
+                raise ClosedError("the client was closed while it connected") from None
+            raise
 
     async def _open(self, address: str) -> Link:
         host, port = split_address(address)
@@ -112,6 +124,12 @@ class Pool:
 
     async def request(self, address: str, command: Command, timeout: float) -> Command:
         """The answer, with any code. Raises TransportError, ClosedError."""
+        if self._pacing is None:
+            return await self._request(address, command, timeout)
+        async with self._pacing.turn(address, command):
+            return await self._request(address, command, timeout)
+
+    async def _request(self, address: str, command: Command, timeout: float) -> Command:
         link = self.link(address) or await self.connected(address)
         self.sign(command)
         return await link.request(command, timeout)

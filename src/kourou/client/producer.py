@@ -21,52 +21,38 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from kourou.client import naming
+from kourou.client.deadlines import within
 from kourou.client.errors import ClosedError, InvalidMessageError, NoBrokerError, NoRouteError
 from kourou.client.faults import Faults
 from kourou.client.in_flight import InFlightLimit
 from kourou.client.outgoing import Draft, Message, draft as make_draft, draft_batches
-from kourou.client.results import STORED_CODES, SendManyError, SendResult, SendStatus, send_result
+from kourou.client.results import (
+    STORED_CODES,
+    SendManyError,
+    SendResult,
+    SendStatus,
+    broker_of_handle,
+    send_result,
+)
+from kourou.client.retries import last_of, may_help_to_retry
 from kourou.client.routes import Route
+from kourou.client.selecting import Selector, selector_of, sharding
 from kourou.client.session import Session
 from kourou.client.settings import ProducerSettings
-from kourou.net.errors import RequestTimedOutError, TransportError
-from kourou.protocol.codes import RequestCode, ResponseCode
+from kourou.client.spans import sending
+from kourou.net.errors import ConnectFailedError, RequestTimedOutError, TransportError
+from kourou.protocol.codes import RequestCode
 from kourou.protocol.command import Command
 from kourou.protocol.errors import KourouError, RefusedError, refused
-from kourou.protocol.hashes import java_hash
 from kourou.protocol.headers import RecallMessage
 from kourou.protocol.message import MessageQueue
-from kourou.protocol.properties import Property
 
 log = logging.getLogger(__name__)
-
-Selector = Callable[[Sequence[MessageQueue]], MessageQueue]
-"""Chooses one of a topic's queues."""
-
-RETRIED_CODES: Final = frozenset(
-    {
-        ResponseCode.TOPIC_NOT_EXIST,
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        ResponseCode.SYSTEM_ERROR,
-        ResponseCode.SYSTEM_BUSY,
-        ResponseCode.NO_PERMISSION,
-        ResponseCode.NO_BUYER_ID,
-        ResponseCode.NOT_IN_CURRENT_UNIT,
-        ResponseCode.GO_AWAY,
-    }
-)
-"""Refusals after which another broker, or the same one a little later, may accept the message."""
 
 RETRY_PAUSE_S: Final = 0.05
 """The pause before another attempt on the same broker; doubled each time."""
 
 PROBE_INTERVAL_S: Final = 3.0
-
-
-def by_key(key: str) -> Selector:
-    """The same queue for the same key, as long as the number of queues is the same. Java: SelectMessageQueueByHash."""
-    hash_ = abs(java_hash(key))
-    return lambda queues: queues[hash_ % len(queues)]
 
 
 class Producer:
@@ -81,14 +67,17 @@ class Producer:
         self._turns: dict[str, int] = {}  # topic -> which queue is next
         self._faults = Faults() if settings.avoid_slow_brokers else None
         self._closed = False
+        self._closing: asyncio.Task[None] | None = None
+        self._probing: asyncio.Task[None] | None = None
+        self.has_spans = True  # if opentelemetry is installed
         self.on_sent: Callable[[Draft, MessageQueue, SendResult | None, float], None] | None = None  # for traces
         self.on_ended: Callable[[MessageQueue, str, str, int, bool], None] | None = None  # the same
         self.on_recalled: Callable[[str, str], None] | None = None  # the same
         session.producer_groups.add(self.group)
         if self._faults is not None:
-            session.every(PROBE_INTERVAL_S, self._probe)
+            self._probing = session.every(PROBE_INTERVAL_S, self._probe)
 
-    # ── What users call ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── Public methods ────────────────────────────────────────────────────────────────────────────────────────────
 
     async def send(
         self,
@@ -122,11 +111,11 @@ class Producer:
             delay_level=delay_level,
             flag=flag,
         )
-        extra = _sharding(ordering_key)
-        prepared = self.draft(topic, message, extra)
+        fixed = selector_of(self._session, ordering_key, queue, selector)
+        prepared = self.draft(topic, message, sharding(ordering_key))
         if ordering_key is not None:
             prepared.kind = 4
-        return await self.send_draft(prepared, _selector(ordering_key, queue, selector, self._session), timeout)
+        return await self.send_draft(prepared, fixed, timeout)
 
     async def send_many(
         self,
@@ -144,11 +133,11 @@ class Producer:
         does wait for the one before it (`send_batch` keeps order and is quicker). Raises SendManyError, which has the
         results of all, when some could not be sent; else as `send`.
         """
-        fixed = _selector(ordering_key, queue, selector, self._session)
+        fixed = selector_of(self._session, ordering_key, queue, selector)
         limit = self.settings.timeout if timeout is None else timeout
         under_way: list[_UnderWay] = []
         results: list[SendResult | KourouError] = []
-        extra = _sharding(ordering_key)
+        extra = sharding(ordering_key)
         try:
             for item in messages:
                 message = item if isinstance(item, Message) else Message(body=item)
@@ -191,8 +180,8 @@ class Producer:
         if topic.startswith(naming.RETRY_PREFIX):
             raise InvalidMessageError("retry topics do not accept batches")
         items = (item if isinstance(item, Message) else Message(body=item) for item in messages)
-        batches = draft_batches(self._session.wrap(topic), items, self.settings)
-        fixed = _selector(ordering_key, queue, selector, self._session)
+        batches = draft_batches(self._session.wrap(topic), items, self.settings, sharding(ordering_key))
+        fixed = selector_of(self._session, ordering_key, queue, selector)
         return [await self.send_draft(batch, fixed, timeout) for batch in batches]
 
     async def send_one_way(
@@ -211,12 +200,20 @@ class Producer:
 
         Raises as `send` for errors that are found before it is sent.
         """
-        prepared = self.draft(topic, make_message(body, tag=tag, keys=keys, properties=properties))
-        self._check_open()
-        route = await self._session.publish_route(prepared.topic)
-        chosen = self._choose(route, _selector(ordering_key, queue, selector, self._session), None)
-        address = self._session.routes.master(chosen.broker_name)
-        await self._session.pool.tell(address, prepared.command(self.group, chosen, _now_ms()))
+        message = make_message(body, tag=tag, keys=keys, properties=properties)
+        prepared = self.draft(topic, message, sharding(ordering_key))
+        try:
+            self._check_open()
+            route = await self._route(prepared.topic)
+            chosen = self._choose(route, selector_of(self._session, ordering_key, queue, selector), None)
+            address = self._session.routes.master_of(chosen)
+            await self._session.pool.tell(address, prepared.command(self.group, chosen, _now_ms()))
+        except BaseException as error:
+            if prepared.span is not None:
+                prepared.span.failed(error)
+            raise
+        if prepared.span is not None:
+            prepared.span.sent(chosen.broker_name, chosen.queue_id)
 
     async def recall(self, topic: str, recall_handle: str) -> str:
         """Cancel a delayed message by the handle in its SendResult. Returns its id.
@@ -226,7 +223,7 @@ class Producer:
         wrapped = self._session.wrap(topic)
         header = RecallMessage(topic=wrapped, recall_handle=recall_handle, producer_group=self.group)
         route = await self._session.publish_route(wrapped)
-        broker = _broker_of_handle(recall_handle) or self._choose(route, None, None).broker_name
+        broker = broker_of_handle(recall_handle) or self._session.routes.home(self._choose(route, None, None))
         command = Command(RequestCode.RECALL_MESSAGE, ext={**header.encode(), "bname": broker})
         answer = await self._session.pool.ask(self._session.routes.master(broker), command, self.settings.timeout)
         message_id = (answer.ext or {}).get("msgId", "")
@@ -239,10 +236,23 @@ class Producer:
         return (await self._session.routes.get(self._session.wrap(topic))).publish
 
     async def close(self) -> None:
-        """Wait for sends in flight, then tell the brokers that this group's producer leaves."""
-        if self._closed:
-            return
-        self._closed = True
+        """Wait for sends in flight, then tell the brokers that this group's producer leaves.
+
+        Runs to its end even if the caller is cancelled meanwhile.
+        """
+        if self._closing is None:
+            self._closed = True
+            self._closing = asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    @property
+    def has_left(self) -> bool:
+        """Whether it is closed, and another producer of the group may be made."""
+        return self._closing is not None and self._closing.done()
+
+    async def _close(self) -> None:
+        if self._probing is not None:
+            self._probing.cancel()
         if not await self._in_flight.drained(self.settings.drain_timeout):
             log.warning("producer closed with sends in flight group=%s count=%d", self.group, self._in_flight.count)
         await self._session.leave(self.group, is_producer=True)
@@ -260,7 +270,17 @@ class Producer:
         naming.check_sendable(topic)
         if self._session.namespace:
             extra = {**(extra or {}), "INSTANCE_ID": self._session.namespace}
-        return make_draft(self._session.wrap(topic), message, self.settings, extra)
+        span = sending(topic, message, self.group, self._session.client_id) if self.has_spans else None
+        if span is not None:
+            extra = {**span.properties, **(extra or {})}
+        try:
+            prepared = make_draft(self._session.wrap(topic), message, self.settings, extra)
+        except BaseException as error:
+            if span is not None:
+                span.failed(error)
+            raise
+        prepared.span = span
+        return prepared
 
     def _check_open(self) -> None:
         self._session.check_running()
@@ -269,12 +289,17 @@ class Producer:
 
     async def send_draft(self, prepared: Draft, fixed: Selector | None, timeout: float | None = None) -> SendResult:
         """Send a draft, within the limits of this producer. Raises as `send`."""
-        self._check_open()
-        await self._in_flight.wait(prepared.size)
         try:
-            return await self._attempt(prepared, fixed, self.settings.timeout if timeout is None else timeout)
-        finally:
-            self._in_flight.leave(prepared.size)
+            self._check_open()
+            await self._in_flight.wait(prepared.size)
+            try:
+                return await self._attempt(prepared, fixed, self.settings.timeout if timeout is None else timeout)
+            finally:
+                self._in_flight.leave(prepared.size)
+        except BaseException as error:
+            if prepared.span is not None:
+                prepared.span.failed(error)
+            raise
 
     async def _attempt(self, prepared: Draft, fixed: Selector | None, timeout: float) -> SendResult:
         """Tries until an attempt succeeds, none is left, or the time is over."""
@@ -284,20 +309,23 @@ class Producer:
         while True:
             left = deadline - time.monotonic()
             if left <= 0 and failed:
-                raise _last(failed)
-            route = await self._session.publish_route(prepared.topic)
+                raise last_of(failed)
+            route = await self._route(prepared.topic, deadline)
             queue = self._choose(route, fixed, failed[-1][0] if failed else None)
             try:
-                address = self._session.routes.master(queue.broker_name)
+                address = self._session.routes.master_of(queue)
                 begun = time.monotonic()
+                share = (deadline - begun) / (attempts - len(failed))  # the rest is for attempts on other brokers
+                await self._connect(address, begun + share)
                 command = prepared.command(self.group, queue, _now_ms())
+                left = deadline - time.monotonic()
                 answer = await self._session.pool.request(address, command, max(left, 0.001))
                 return self._accept(answer, prepared, queue, begun, is_last=len(failed) + 1 >= attempts)
             except KourouError as error:
                 self._note_failure(prepared, queue, error)
                 failed.append((queue.broker_name, error))
                 if len(failed) >= attempts or not self._may_try_again(prepared.topic, failed):
-                    raise _last(failed) from None
+                    raise last_of(failed) from None
             self._session.metrics.sent[prepared.topic].retries += 1
             await self._before_retry(prepared.topic, failed, deadline)
 
@@ -319,6 +347,8 @@ class Producer:
             self._faults.answered(queue.broker_name, elapsed * 1000, _steady_ms())
         if self.on_sent is not None:
             self.on_sent(prepared, queue, result, elapsed)
+        if prepared.span is not None:
+            prepared.span.sent(queue.broker_name, queue.queue_id, result)
         return result
 
     def _note_failure(self, prepared: Draft, queue: MessageQueue, error: KourouError) -> None:
@@ -342,13 +372,32 @@ class Producer:
 
     async def _before_retry(self, topic: str, failed: "list[tuple[str, KourouError]]", deadline: float) -> None:
         """Prepares another attempt: refreshes the route, and waits if there is only one broker."""
+        half_time = (time.monotonic() + deadline) / 2  # a name server that hangs must not cost the next attempt
         with suppress(KourouError):
-            await self._session.routes.refresh(topic, or_default=True)
+            await within(self._session.routes.refresh(topic, or_default=True), half_time, self._no_route(topic))
         route = self._session.routes.cached(topic)
         brokers = {queue.broker_name for queue in route.publish} if route is not None else set()
         if not brokers - {failed[-1][0]}:
             pause = min(RETRY_PAUSE_S * 2 ** len(failed), max(deadline - time.monotonic(), 0))
             await asyncio.sleep(pause)
+
+    async def _route(self, topic: str, deadline: float | None = None) -> Route:
+        """Where messages of the topic are sent. Raises NoRouteError, NoNameServerError, RequestTimedOutError."""
+        routes = self._session.routes
+        self._session.use(topic)
+        route = routes.cached(topic)
+        if route is None or not route.publish:  # there was no master; there may be one by now
+            route = await within(routes.refresh(topic, or_default=True), deadline, self._no_route(topic))
+        return route
+
+    def _no_route(self, topic: str) -> str:
+        return f"no answer about the route of topic {self._session.unwrap(topic)!r} from {self._session.name_servers}"
+
+    async def _connect(self, address: str, deadline: float | None) -> None:
+        """Raises ConnectFailedError. An attempt that takes longer continues, for the next sends."""
+        if self._session.pool.link(address) is None:
+            connected = self._session.pool.connected(address)
+            await within(connected, deadline, f"no connection to {address}", ConnectFailedError)
 
     # ── Which queue ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -402,19 +451,22 @@ class Producer:
         session, prepared = self._session, sent.prepared
         try:
             self._check_open()
-            route = session.routes.cached(prepared.topic) or await session.publish_route(prepared.topic)
+            now = time.monotonic()
+            deadline = sent.deadline = sent.deadline or now + timeout
+            route = session.routes.cached(prepared.topic)
+            if route is None or not route.publish:
+                route = await self._route(prepared.topic, deadline)
             queue = sent.queue = self._choose(route, sent.fixed, sent.failed[-1][0] if sent.failed else None)
-            address = session.routes.master(queue.broker_name)
-            link = session.pool.link(address) or await session.pool.connected(address)
+            address = session.routes.master_of(queue)
+            await self._connect(address, deadline)
+            link = await session.pool.connected(address)
             if link.is_congested:
-                async with asyncio.timeout(timeout):
-                    await link.wait_writable()
+                await within(link.wait_writable(), deadline, f"{queue.broker_name} did not accept data")
             sent.begun = time.monotonic()
-            sent.future = session.pool.begin(link, prepared.command(self.group, queue, _now_ms()), timeout)
+            left = max(deadline - sent.begun, 0.001)
+            sent.future = session.pool.begin(link, prepared.command(self.group, queue, _now_ms()), left)
         except KourouError as error:
             sent.error = error
-        except TimeoutError:
-            sent.error = RequestTimedOutError(f"{queue.broker_name} did not accept data for {timeout:g} s")
 
     async def _collect(
         self, under_way: "list[_UnderWay]", count: int, results: "list[SendResult | KourouError]", timeout: float
@@ -429,11 +481,13 @@ class Producer:
                     again.append(sent)
                     continue
                 results[sent.index] = outcome
+                if sent.prepared.span is not None and isinstance(outcome, KourouError):
+                    sent.prepared.span.failed(outcome)
                 sent.leave(self._in_flight)
             if again:
                 topic = again[0].prepared.topic
                 self._session.metrics.sent[topic].retries += len(again)
-                await self._before_retry(topic, again[0].failed, time.monotonic() + timeout)
+                await self._before_retry(topic, again[0].failed, again[0].deadline)
                 for sent in again:
                     await self._begin(sent, timeout)
             pending = again
@@ -453,10 +507,12 @@ class Producer:
             return error
         self._note_failure(sent.prepared, queue, error)
         sent.failed.append((queue.broker_name, error))
-        return _last(sent.failed)
+        return last_of(sent.failed)
 
     def _may_send_again(self, sent: "_UnderWay") -> bool:
         if sent.fixed is not None or not sent.failed or len(sent.failed) > self.settings.retries:
+            return False
+        if time.monotonic() >= sent.deadline:
             return False
         return self._may_try_again(sent.prepared.topic, sent.failed)
 
@@ -464,7 +520,7 @@ class Producer:
 class _UnderWay:
     """One message of `send_many`."""
 
-    __slots__ = ("_entered", "begun", "error", "failed", "fixed", "future", "index", "prepared", "queue")
+    __slots__ = ("_entered", "begun", "deadline", "error", "failed", "fixed", "future", "index", "prepared", "queue")
 
     def __init__(self, prepared: Draft, fixed: Selector | None, index: int) -> None:
         self.prepared = prepared
@@ -475,6 +531,7 @@ class _UnderWay:
         self.error: KourouError | None = None
         self.failed: list[tuple[str, KourouError]] = []  # attempts so far
         self.begun = 0.0
+        self.deadline = 0.0  # set when it is first sent
         self._entered = True
 
     def leave(self, limit: InFlightLimit) -> None:
@@ -484,25 +541,6 @@ class _UnderWay:
 
 
 _NOT_YET: Final = ClosedError("not answered yet")
-
-
-def may_help_to_retry(error: KourouError) -> bool:
-    """Whether another broker, or the same one a little later, may accept the message."""
-    if isinstance(error, TransportError | NoBrokerError):
-        return True
-    return _is_unsafe(error) or getattr(error, "response_code", None) in RETRIED_CODES
-
-
-def _is_unsafe(error: KourouError) -> bool:
-    return getattr(error, "response_code", None) in STORED_CODES
-
-
-def _last(failed: "list[tuple[str, KourouError]]") -> KourouError:
-    """The last error, with a note about the earlier attempts."""
-    error = failed[-1][1]
-    if len(failed) > 1:
-        error.add_note("attempts: " + "; ".join(f"{broker}: {cause}" for broker, cause in failed))
-    return error
 
 
 def make_message(
@@ -533,38 +571,6 @@ def make_message(
     )
 
 
-def _selector(
-    ordering_key: str | None, queue: MessageQueue | None, selector: Selector | None, session: Session
-) -> Selector | None:
-    if sum(given is not None for given in (ordering_key, queue, selector)) > 1:
-        raise InvalidMessageError("give only one of ordering_key, queue and selector")
-    if ordering_key is not None:
-        return by_key(ordering_key)
-    if queue is not None:
-        wrapped = MessageQueue(session.wrap(queue.topic), queue.broker_name, queue.queue_id)
-        return lambda queues: wrapped  # noqa: ARG005
-    return selector
-
-
-def _sharding(ordering_key: str | None) -> dict[str, str] | None:
-    if ordering_key is None:
-        return None
-    if not isinstance(ordering_key, str):
-        raise InvalidMessageError(f"ordering_key must be a string, not {type(ordering_key).__name__}")
-    return {Property.SHARDING_KEY: ordering_key}
-
-
-def _broker_of_handle(handle: str) -> str | None:
-    """The broker in a recall handle, which is base64 of `v1 topic broker timestamp id`."""
-    import base64
-
-    try:
-        parts = base64.urlsafe_b64decode(handle + "=" * (-len(handle) % 4)).decode().split(" ")
-    except ValueError:
-        return None
-    return parts[2] if len(parts) == 5 else None
-
-
 def _steady_ms() -> int:
     """A monotonic clock, for durations: the time of day may jump."""
     return time.monotonic_ns() // 1_000_000
@@ -574,4 +580,4 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-__all__ = ["Producer", "Selector", "by_key", "make_message"]
+__all__ = ["Producer", "make_message"]

@@ -52,14 +52,20 @@ class PullConsumer:
         tags: str | None = None,
         sql: str | None = None,
         wait: float = 0.0,
+        bulk: bool = False,
     ) -> Batch:
         """Up to `count` messages, starting at `offset`. If there is none, the broker waits up to `wait` seconds.
+
+        Brokers limit an answer to 32 messages. With `bulk`, Kourou's limit it by bytes alone, and serve other clients
+        first.
 
         Raises RefusedError, TransportError, NoBrokerError, InvalidExpressionError.
         """
         queue = await self._known(queue)
         wanted = subscription(queue.topic, tags, sql)
-        how = Pull(group=self.group, subscription=wanted, batch=count, suspend=wait, with_subscription=True)
+        how = Pull(
+            group=self.group, subscription=wanted, batch=count, suspend=wait, with_subscription=True, is_bulk=bulk
+        )
         pulled = await pull(self._session, how, queue, offset)
         unwrap = self._session.unwrap
         limit = self._session.settings.max_body

@@ -8,6 +8,7 @@ PullMessageService, DefaultMQPushConsumerImpl.pullMessage.
 import asyncio
 import logging
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from kourou.client import naming
@@ -28,6 +29,9 @@ log = logging.getLogger(__name__)
 PULL_ERROR_PAUSE_S: Final = 1.0
 BUSY_PAUSE_S: Final = 0.02
 
+ROUTE_PAUSE_S: Final = 1.0
+"""While pulls of a topic fail, its route is fetched again this often: another broker may be the master by now."""
+
 _BUSY: Final = frozenset({ResponseCode.FLOW_CONTROL, ResponseCode.SYSTEM_BUSY})
 
 
@@ -37,6 +41,7 @@ class PullLoops:
     def __init__(self, consumer: "Consumer") -> None:
         self._consumer = consumer
         self._session = consumer.session
+        self._routes_fetched: dict[str, float] = {}  # by topic: when its route was fetched after a failure
 
     def begin(self, assigned: AssignedQueue) -> None:
         name = f"pull {assigned.queue.topic} {assigned.queue.broker_name} {assigned.queue.queue_id}"
@@ -146,7 +151,7 @@ class PullLoops:
         assigned.unsettled.put((delivery.record.queue_offset, delivery.record.size) for delivery in deliveries)
         if consumer.settings.orderly:
             assigned.waiting.extend(deliveries)
-            consumer.offer_next(assigned)
+            consumer.ordered.offer_next(assigned)
         else:
             consumer.offer(deliveries)
         return True
@@ -163,4 +168,14 @@ class PullLoops:
         elif isinstance(error, ProtocolError):
             log.error("messages can't be decoded queue=%s offset=%d: %s", assigned.queue, assigned.next_offset, error)
         log.info("pull failed queue=%s: %s", assigned.queue, error)
+        if isinstance(error, TransportError | NoBrokerError | RefusedError):
+            await self._fetch_route(assigned.queue.topic)
         await asyncio.sleep(pause)
+
+    async def _fetch_route(self, topic: str) -> None:
+        """The periodic refresh alone would leave the consumer with an old master for up to 30 seconds."""
+        now = time.monotonic()
+        if now - self._routes_fetched.get(topic, -ROUTE_PAUSE_S) >= ROUTE_PAUSE_S:
+            self._routes_fetched[topic] = now
+            with suppress(KourouError):
+                await self._session.routes.refresh(topic)

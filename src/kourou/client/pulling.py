@@ -22,11 +22,13 @@ from kourou.protocol.compression import DECOMPRESSED_LIMIT_BYTES, decompress
 from kourou.protocol.errors import BodyError, HeaderError, refused
 from kourou.protocol.message import MessageQueue, QueueOffset
 from kourou.protocol.record import StoredMessage, decode_records
+from kourou.protocol.route_queues import is_logical
 
 _COMMIT: Final = int(PullSysFlag.COMMIT_OFFSET)
 _SUSPEND: Final = int(PullSysFlag.SUSPEND)
 _SUBSCRIPTION: Final = int(PullSysFlag.SUBSCRIPTION)
 _LITE: Final = int(PullSysFlag.LITE_PULL)
+_BULK: Final = int(PullSysFlag.BULK)
 _BATCH_IN_RECORD: Final = int(SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP)
 
 ANSWER_SLACK_S: Final = 15.0
@@ -80,6 +82,8 @@ class Pull(msgspec.Struct, frozen=True, kw_only=True):
     with_subscription: bool = False
     """The request carries the subscription; otherwise the broker uses that of the group's heartbeats."""
     is_lite: bool = False
+    is_bulk: bool = False
+    """The answer is limited by bytes, not by the broker's number of messages. Apache's brokers ignore it."""
 
 
 async def pull(
@@ -95,8 +99,8 @@ async def pull(
 
     `commit` is the group's offset, which the broker stores along with the pull.
     """
-    address, found_id = session.routes.member(queue.broker_name, broker_id)
-    flag = (_SUSPEND if how.suspend else 0) | (_LITE if how.is_lite else 0)
+    address, found_id = session.routes.member_of(queue, broker_id)
+    flag = (_SUSPEND if how.suspend else 0) | (_LITE if how.is_lite else 0) | (_BULK if how.is_bulk else 0)
     if commit is not None and commit > 0 and found_id == MASTER_ID:
         flag |= _COMMIT
     wanted = how.subscription
@@ -120,13 +124,22 @@ async def pull(
     code = RequestCode.LITE_PULL_MESSAGE if how.is_lite else RequestCode.PULL_MESSAGE
     timeout = how.suspend + ANSWER_SLACK_S if how.suspend else session.settings.request_timeout + 7.0
     answer = await session.pool.request(address, Command(code, ext=ext), timeout)
-    return read_answer(answer, offset, count=how.batch, max_body=session.settings.max_body)
+    number = queue.queue_id if is_logical(queue) else None
+    return read_answer(answer, offset, count=how.batch, max_body=session.settings.max_body, number=number)
 
 
 def read_answer(
-    answer: Command, offset: int = 0, *, count: int = RECORDS_MAX, max_body: int = DECOMPRESSED_LIMIT_BYTES
+    answer: Command,
+    offset: int = 0,
+    *,
+    count: int = RECORDS_MAX,
+    max_body: int = DECOMPRESSED_LIMIT_BYTES,
+    number: int | None = None,
 ) -> Pulled:
-    """Decodes the answer to a pull from `offset`. Raises RefusedError, HeaderError, BodyError."""
+    """Decodes the answer to a pull from `offset`. Raises RefusedError, HeaderError, BodyError.
+
+    `number` is the queue's number in a static topic: records have the number and offset in the queue of the broker.
+    """
     status = _STATUS.get(answer.code)
     if status is None:
         raise refused(answer.code, answer.remark)
@@ -138,7 +151,10 @@ def read_answer(
         raise HeaderError(f"the broker's answer to a pull has no valid suggestWhichBrokerId: {error}") from None
     records: list[StoredMessage] = []
     if status is PullStatus.FOUND:
-        records, is_all = _wanted(answer.body, offset, count, max_body)
+        delta = _offset_in(ext, "offsetDelta") if number is not None and "offsetDelta" in ext else 0
+        records, is_all = _wanted(answer.body, offset - delta, count, max_body)
+        if number is not None:
+            records = [_renumbered(record, number, delta) for record in records]
         if records and (not is_all or following <= records[-1].queue_offset):
             following = records[-1].queue_offset + 1
         if following <= offset:
@@ -158,7 +174,7 @@ def _offset_in(ext: dict[str, str], name: str) -> int:
         offset = int(ext[name])
     except (KeyError, ValueError) as error:
         raise HeaderError(f"the broker's answer to a pull has no valid {name}: {error}") from None
-    if not -1 <= offset <= OFFSET_MAX:
+    if not (-1 if name != "offsetDelta" else -OFFSET_MAX) <= offset <= OFFSET_MAX:
         raise HeaderError(f"the broker's answer to a pull has an invalid {name}: {offset}")
     return offset
 
@@ -183,6 +199,10 @@ def _wanted(body: bytes, offset: int, count: int, max_body: int) -> tuple[list[S
         elif kept:
             raise BodyError(f"messages are not in order: offset {record.queue_offset} comes after {following - 1}")
     return kept, is_all
+
+
+def _renumbered(record: StoredMessage, number: int, delta: int) -> StoredMessage:
+    return msgspec.structs.replace(record, queue_id=number, queue_offset=QueueOffset(record.queue_offset + delta))
 
 
 def records_of(

@@ -28,7 +28,7 @@ async def search_offset(session: Session, queue: MessageQueue, time_ms: int) -> 
 
 
 async def _offset(session: Session, queue: MessageQueue, code: RequestCode, ext: dict[str, str]) -> int:
-    address, _ = session.routes.member(queue.broker_name)
+    address, _ = session.routes.member_of(queue)
     command = Command(code, ext={**ext, "bname": queue.broker_name})
     answer = await session.pool.ask(address, command, session.settings.request_timeout)
     offset = OffsetAnswer.decode(answer.ext).offset

@@ -27,7 +27,7 @@ class ReadyMessages:
             if future in self._takers:
                 self._takers.remove(future)
             elif self.messages:
-                self._wake(1)  # pass our turn on to the next waiter
+                self._wake(1)  # let the next waiter take the message
             raise
 
     def wake_all(self) -> None:

@@ -8,10 +8,11 @@ our queues and try again soon. Java: RebalanceImpl, RebalancePushImpl.
 import asyncio
 import logging
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from kourou.client.assigned_queue import AssignedQueue, visible
-from kourou.client.errors import NoRouteError
+from kourou.client.errors import NoBrokerError, NoRouteError
 from kourou.client.events import call_queues
 from kourou.client.routes import Route
 from kourou.protocol.bodies import (
@@ -52,6 +53,7 @@ class Rebalancer:
         self._session = consumer.session
         self._wanted = asyncio.Event()
         self._balanced = True
+        self._still_locked: set[AssignedQueue] = set()  # given up, while a message of it was being processed
 
     def soon(self) -> None:
         self._wanted.set()
@@ -82,6 +84,10 @@ class Rebalancer:
             except KourouError as error:
                 log.info("not rebalanced group=%s topic=%s: %s", consumer.group, topic, error)
                 self._balanced = False
+            except Exception:  # of the strategy, which may be the user's
+                if not consumer.is_running:
+                    raise
+                log.exception("not rebalanced, queues are kept group=%s topic=%s", consumer.group, topic)
         await self.give_up([queue for queue in consumer.queues if queue.topic not in consumer.subscriptions])
 
     async def _balance(self, topic: str) -> None:
@@ -96,7 +102,9 @@ class Rebalancer:
                 self._balanced = False
                 return
             ours = self._consumer.settings.strategy.allocate(self._session.client_id, queues, members)
-        await self._change(topic, set(ours))
+        wrap = self._session.wrap  # the queues of `Configured` have public names, and may be of other topics
+        found = {MessageQueue(wrap(queue.topic), queue.broker_name, queue.queue_id) for queue in ours}
+        await self._change(topic, {queue for queue in found if queue.topic == topic})
 
     async def _members(self, route: Route) -> list[str]:
         header = GetConsumerListByGroup(consumer_group=self._consumer.group)
@@ -122,7 +130,7 @@ class Rebalancer:
         await self.give_up(sorted(had - ours))
         added = sorted(ours - had)
         if added and consumer.settings.orderly and not consumer.settings.broadcast:
-            locked = await self._lock(added)
+            locked, _ = await self._lock(added)
             if len(locked) < len(added):
                 self._balanced = False
             added = [queue for queue in added if queue in locked]
@@ -144,6 +152,7 @@ class Rebalancer:
         for queue in queues:
             assigned = consumer.queues[queue] = AssignedQueue(queue)
             assigned.locked_at = time.monotonic()
+            consumer.ordered.took_on(assigned)
             fresh.append(assigned)
         await call_queues(consumer.settings.on_assigned, visible(queues), consumer.settings.settle_timeout)
         for assigned in fresh:
@@ -158,12 +167,15 @@ class Rebalancer:
         dropped = [assigned for queue in ours if (assigned := consumer.queues.pop(queue, None)) is not None]
         for assigned in dropped:
             assigned.drop()
+            if consumer.settings.orderly:
+                consumer.ordered.gave_up(assigned)
         gone = {assigned.queue for assigned in dropped}
         await consumer.offsets.persist(gone, confirmed=True)  # before other members may take them
         for assigned in dropped:
             if assigned.queue not in consumer.queues:
                 consumer.offsets.forget(assigned.queue)
             if consumer.settings.orderly and not consumer.settings.broadcast:
+                self._still_locked.add(assigned)
                 self._session.spawn(self._unlock_when_idle(assigned), f"unlock {assigned.queue}")
 
     async def restart(self, queue: MessageQueue, offset: int) -> None:
@@ -174,6 +186,8 @@ class Rebalancer:
             old.drop()
             fresh = consumer.queues[queue] = AssignedQueue(queue)
             fresh.locked_at, fresh.paused, fresh.next_offset = old.locked_at, old.paused, offset
+            if consumer.settings.orderly:
+                fresh.before = old
         try:
             await consumer.offsets.reset(queue, offset)
         finally:
@@ -182,10 +196,11 @@ class Rebalancer:
 
     # ── Locks of orderly consumers ────────────────────────────────────────────────────────────────────────────────
 
-    async def _lock(self, queues: "list[MessageQueue]") -> set[MessageQueue]:
-        """The queues that the brokers lock for us."""
+    async def _lock(self, queues: "list[MessageQueue]") -> tuple[set[MessageQueue], set[MessageQueue]]:
+        """The queues that the brokers lock for us, and those that they refuse, because another member has them."""
         locked: set[MessageQueue] = set()
-        for broker, members in _by_broker(queues).items():
+        refused: set[MessageQueue] = set()
+        for broker, members in self._by_broker(queues).items():
             body = LockBatchRequestBody(
                 consumer_group=self._consumer.group, client_id=self._session.client_id, mq_set=members
             )
@@ -193,24 +208,31 @@ class Rebalancer:
             try:
                 address = self._session.routes.master(broker)
                 answer = await self._session.pool.ask(address, command, self._session.settings.request_timeout)
-                locked.update(LockBatchResponseBody.decode(answer.body).locked)
+                granted = set(LockBatchResponseBody.decode(answer.body).locked)
+                locked |= granted
+                refused.update(queue for queue in members if queue not in granted)
             except KourouError as error:
                 log.info("queues not locked group=%s broker=%s: %s", self._consumer.group, broker, error)
-        return locked
+        return locked, refused
 
     async def renew_locks(self) -> None:
-        """Renews our locks; a queue that another member has locked is given up at the next round."""
+        """Renews our locks. Of a queue that another member has locked, no further message is handed out."""
         consumer = self._consumer
-        locked = await self._lock(list(consumer.queues))
-        for queue, assigned in consumer.queues.items():
+        held = dict(consumer.queues)
+        locked, refused = await self._lock(list(held))
+        for queue, assigned in held.items():
+            if assigned.dropped:
+                continue
             if queue in locked:
-                consumer.locked(assigned)
+                consumer.ordered.locked(assigned)
+            elif queue in refused:
+                consumer.ordered.lock_lost(assigned)
 
     async def unlock(self, queues: "list[AssignedQueue]") -> None:
         """Releases the locks of these queues. On a broker that can't be reached they expire."""
         if not self._consumer.settings.orderly or self._consumer.settings.broadcast:
             return
-        for broker, members in _by_broker([assigned.queue for assigned in queues]).items():
+        for broker, members in self._by_broker([assigned.queue for assigned in queues]).items():
             body = UnlockBatchRequestBody(
                 consumer_group=self._consumer.group, client_id=self._session.client_id, mq_set=members
             )
@@ -220,19 +242,26 @@ class Rebalancer:
             except KourouError as error:
                 log.info("queues not unlocked group=%s broker=%s: %s", self._consumer.group, broker, error)
 
+    def _by_broker(self, queues: "list[MessageQueue]") -> dict[str, list[MessageQueue]]:
+        """Queues that no broker has now are left out."""
+        grouped: dict[str, list[MessageQueue]] = {}
+        for queue in queues:
+            with suppress(NoBrokerError):
+                grouped.setdefault(self._session.routes.home(queue), []).append(queue)
+        return grouped
+
     async def _unlock_when_idle(self, assigned: AssignedQueue) -> None:
         deadline = time.monotonic() + UNLOCK_WAIT_S
         while assigned.in_hand and (left := deadline - time.monotonic()) > 0:
             await assigned.wait_changed(left)
+        self._still_locked.discard(assigned)
         if assigned.queue not in self._consumer.queues:
             await self.unlock([assigned])
 
-
-def _by_broker(queues: "list[MessageQueue]") -> dict[str, list[MessageQueue]]:
-    grouped: dict[str, list[MessageQueue]] = {}
-    for queue in queues:
-        grouped.setdefault(queue.broker_name, []).append(queue)
-    return grouped
+    async def unlock_all(self) -> None:
+        """Releases all locks, at the end: also those that were kept for a message that is still being processed."""
+        await self.unlock([*self._consumer.queues.values(), *self._still_locked])
+        self._still_locked.clear()
 
 
 __all__ = ["Rebalancer"]

@@ -11,13 +11,14 @@ DefaultMQProducerImpl.request, MessageUtil.
 import asyncio
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from kourou.client.delivery import Delivery
-from kourou.client.errors import InvalidMessageError, NoReplyError
+from kourou.client.errors import ClosedError, InvalidMessageError, NoReplyError
 from kourou.client.outgoing import Message
-from kourou.client.producer import Producer, by_key, make_message
+from kourou.client.producer import Producer, make_message
 from kourou.client.results import SendResult
+from kourou.client.selecting import selector_of, sharding
 from kourou.client.session import Session
 from kourou.net.connection import Connection
 from kourou.protocol import properties as _properties
@@ -35,9 +36,10 @@ REPLY_SUFFIX = "_REPLY_TOPIC"
 class Requests:
     """The requests of one client that await a reply."""
 
-    def __init__(self, session: Session, producer: Producer) -> None:
+    def __init__(self, session: Session, producer: Callable[[], Producer]) -> None:
         self._session = session
-        self._producer = producer
+        self._make_producer = producer
+        self._last_producer: Producer | None = None
         self._waiting: dict[str, asyncio.Future[Delivery]] = {}
         self._announced: set[str] = set()  # topics whose brokers know this client
         session.answer_to(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._replied)
@@ -55,25 +57,34 @@ class Requests:
     ) -> Delivery:
         """The reply. Raises NoReplyError; else as `Producer.send`."""
         message = make_message(body, tag=tag, keys=keys, properties=properties)
-        await self._announce(self._session.wrap(topic))
+        producer = self._producer()
         correlation = str(uuid.uuid4())
         extra = {
             Property.CORRELATION_ID: correlation,
             Property.REPLY_TO_CLIENT: self._session.client_id,
             Property.TTL: str(round(timeout * 1000)),
+            **sharding(ordering_key),
         }
-        prepared = self._producer.draft(topic, message, extra)
+        prepared = producer.draft(topic, message, extra)
         future: asyncio.Future[Delivery] = asyncio.get_running_loop().create_future()
         self._waiting[correlation] = future
         try:
             async with asyncio.timeout(timeout):
-                fixed = None if ordering_key is None else by_key(ordering_key)
-                await self._producer.send_draft(prepared, fixed, timeout)
+                await self._announce(self._session.wrap(topic))
+                fixed = selector_of(self._session, ordering_key)
+                await producer.send_draft(prepared, fixed, timeout)
                 return await future
         except TimeoutError:
             raise NoReplyError(f"no reply to the request to topic {topic!r} within {timeout:g} s") from None
         finally:
             self._waiting.pop(correlation, None)
+
+    def _producer(self) -> Producer:
+        producer = self._make_producer()
+        if producer is not self._last_producer:  # brokers removed the closed producer
+            self._last_producer = producer
+            self._announced.clear()
+        return producer
 
     async def _announce(self, topic: str) -> None:
         if topic not in self._announced:
@@ -94,10 +105,17 @@ class Requests:
             Property.TTL: asked.get(Property.TTL, "3000"),
         }
         message = body if isinstance(body, Message) else Message(body=body)
-        prepared = self._producer.draft(cluster + REPLY_SUFFIX, message, extra)
+        producer = self._producer()
+        prepared = producer.draft(cluster + REPLY_SUFFIX, message, extra)
         prepared.topic = cluster + REPLY_SUFFIX  # a topic of the cluster, outside any namespace
         prepared.code = int(RequestCode.SEND_REPLY_MESSAGE_V2)
-        return await self._producer.send_draft(prepared, None)
+        return await producer.send_draft(prepared, None)
+
+    def close(self) -> None:
+        """No reply comes any more: requests that still wait raise ClosedError."""
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(ClosedError("the client was closed before a reply came"))
 
     def _replied(self, connection: Connection, command: Command) -> None:
         header = PushReplyMessage.decode(command.ext)

@@ -81,3 +81,14 @@ class SendManyError(ClientError):
         super().__init__(f"{len(errors)} of {len(results)} messages were not sent; the first: {errors[0]}")
         self.results = results
         self.errors = errors
+
+
+def broker_of_handle(handle: str) -> str | None:
+    """The broker in a recall handle, which is base64 of `v1 topic broker timestamp id`."""
+    import base64
+
+    try:
+        parts = base64.urlsafe_b64decode(handle + "=" * (-len(handle) % 4)).decode().split(" ")
+    except ValueError:
+        return None
+    return parts[2] if len(parts) == 5 else None

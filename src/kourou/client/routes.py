@@ -10,7 +10,7 @@ Java: MQClientInstance.updateTopicRouteInfoFromNameServer, topicRouteData2TopicP
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -31,7 +31,7 @@ from kourou.protocol.route_limits import (
     decode_route,
     ordered_counts,
 )
-from kourou.protocol.route_queues import queues_of, readable_counts, writable_counts
+from kourou.protocol.route_queues import is_logical, logical_queues, queues_of, readable_counts, writable_counts
 
 DEFAULT_QUEUES: Final = 4
 """The number of queues of a topic that its first message creates, unless the broker's default is smaller."""
@@ -46,6 +46,8 @@ class Route(msgspec.Struct, frozen=True):
     """Queues to send to: the writable ones of brokers that have a master."""
     subscribe: tuple[MessageQueue, ...]
     """Queues to consume from, in the order in which consumers share them."""
+    homes: Mapping[MessageQueue, str] = {}
+    """The brokers of the queues of a static topic."""
     is_default: bool = False
     """This is the route of topics that brokers create on their first message, not the topic's own."""
 
@@ -53,9 +55,12 @@ class Route(msgspec.Struct, frozen=True):
 def route_of(topic: str, data: TopicRouteData, *, is_default: bool = False) -> Route:
     """The route in a name server's answer. Raises BodyError if it has too many queues."""
     check_route(data, topic)
-    return Route(
-        topic, data, _publish_queues(topic, data, is_default), queues_of(topic, readable_counts(data)), is_default
-    )
+    homes = logical_queues(topic, data)
+    publish = _publish_queues(topic, data, is_default)
+    if homes and not data.order_topic_conf:
+        publish = tuple(queue for queue, broker in homes.items() if broker)
+    subscribe = tuple(homes) or queues_of(topic, readable_counts(data))
+    return Route(topic, data, publish, subscribe, homes, is_default)
 
 
 def _publish_queues(topic: str, data: TopicRouteData, is_default: bool) -> tuple[MessageQueue, ...]:
@@ -175,6 +180,24 @@ class Routes:
         gone = {address for broker in self._brokers.values() for address in broker.broker_addrs.values()} - kept
         self._brokers = used
         return sorted(gone)
+
+    def home(self, queue: MessageQueue) -> str:
+        """The name of the broker group that has the queue. Raises NoBrokerError for one that moves."""
+        if not is_logical(queue):
+            return queue.broker_name
+        route = self._routes.get(queue.topic)
+        name = None if route is None else route.homes.get(queue)
+        if not name:
+            raise NoBrokerError(f"no broker has queue {queue.queue_id} of static topic {queue.topic!r} now")
+        return name
+
+    def master_of(self, queue: MessageQueue) -> str:
+        """The address of the master that has the queue. Raises NoBrokerError."""
+        return self.master(self.home(queue))
+
+    def member_of(self, queue: MessageQueue, broker_id: int = MASTER_ID) -> tuple[str, int]:
+        """The address and id of a member that has the queue, as `member`. Raises NoBrokerError."""
+        return self.member(self.home(queue), broker_id)
 
     def master(self, broker_name: str) -> str:
         """The address of a broker group's master. Raises NoBrokerError."""

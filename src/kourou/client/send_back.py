@@ -40,7 +40,9 @@ async def give_back(consumer: "Consumer", delivery: "Delivery", delay_level: int
         except KourouError:
             if delay_level < 0:
                 raise
-    await _send_copy(consumer, delivery, limit)
+    # A message with more attempts than allowed becomes a dead letter.
+    times = max(delivery.reconsume_times + 1, 0 if delay_level >= 0 else limit + 1)
+    await _send_copy(consumer, delivery, limit, times)
 
 
 async def _ask_broker(consumer: "Consumer", delivery: "Delivery", delay_level: int, limit: int) -> None:
@@ -57,10 +59,9 @@ async def _ask_broker(consumer: "Consumer", delivery: "Delivery", delay_level: i
     await consumer.session.pool.ask(address, Command(RequestCode.CONSUMER_SEND_MSG_BACK, ext=ext), TIMEOUT_S)
 
 
-async def _send_copy(consumer: "Consumer", delivery: "Delivery", limit: int) -> None:
+async def _send_copy(consumer: "Consumer", delivery: "Delivery", limit: int, times: int) -> None:
     """Sends a copy to the retry topic; by its properties the broker treats it as a retry."""
     session = consumer.session
-    times = delivery.reconsume_times + 1
     named = {name: value for name, value in delivery.properties.items() if name not in _DROPPED}
     named[Property.RETRY_TOPIC] = session.wrap(delivery.topic)
     named.setdefault(Property.ORIGIN_MESSAGE_ID, delivery.offset_id)
@@ -88,7 +89,7 @@ async def _send_copy(consumer: "Consumer", delivery: "Delivery", limit: int) -> 
         }
         command = Command(RequestCode.SEND_MESSAGE_V2, ext=ext, body=bytes(delivery.record.body))
         try:
-            await session.pool.ask(session.routes.master(queue.broker_name), command, TIMEOUT_S)
+            await session.pool.ask(session.routes.master_of(queue), command, TIMEOUT_S)
             return
         except KourouError as error:
             failure = error

@@ -22,8 +22,8 @@ from kourou.client.delivery import Delivery, Settler
 from kourou.client.errors import InvalidMessageError
 from kourou.client.listeners import Listening
 from kourou.client.outgoing import Message
-from kourou.client.producer import Selector
 from kourou.client.results import SendResult
+from kourou.client.selecting import Selector
 from kourou.client.settings import ConsumerOptions, ConsumerSettings
 from kourou.protocol.errors import BodyError, KourouError
 from kourou.protocol.message import MessageQueue

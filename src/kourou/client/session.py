@@ -1,4 +1,4 @@
-"""What the producers and consumers of one client share: connections, routes, heartbeats, and requests of brokers.
+"""The parts that all producers and consumers of a client share: connections, routes, heartbeats, brokers' requests.
 
     Session ── Pool ── Link …        one connection per server
        ├── NameServers, Routes       queried when needed, and again every 30 seconds
@@ -69,7 +69,11 @@ class Session:
         self.namespace = settings.namespace or namespace_of(settings.name_servers)
         self.metrics = ClientMetrics()
         self.pool = Pool(
-            self, credentials=settings.credentials, tls=settings.tls, connect_timeout=settings.connect_timeout
+            self,
+            credentials=settings.credentials,
+            tls=settings.tls,
+            connect_timeout=settings.connect_timeout,
+            pacing=settings.pacing,
         )
         self.pool.on_connected = self._connected
         self.pool.on_lost = self._lost
@@ -90,6 +94,7 @@ class Session:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._answering: set[asyncio.Task[None]] = set()
         self._uses_all_brokers = False
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._state = "new"
 
     # ── Life ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -99,6 +104,7 @@ class Session:
         if self._state != "new":
             raise ClosedError("a client can be started only once: make a new one")
         self._state = "running"
+        self._loop = asyncio.get_running_loop()
         settings = self.settings
         self.every(settings.route_interval, self._refresh_routes)
         self.every(settings.heartbeat_interval, self.heartbeat)
@@ -109,6 +115,11 @@ class Session:
         """Raises ClosedError."""
         if self._state != "running":
             raise ClosedError("the client is closed" if self._state == "closed" else "the client is not started yet")
+        if asyncio.get_running_loop() is not self._loop:
+            raise ClosedError(
+                "the client belongs to another event loop, in which it was first used: make a client inside of each "
+                "asyncio.run, or use kourou.sync, whose clients serve all threads"
+            )
 
     async def close(self) -> None:
         """Ends the periodic work and closes the connections."""
@@ -179,7 +190,7 @@ class Session:
         topics = self.topics_in_use()
         await self.routes.refresh_all(topics)
         if self._uses_all_brokers:
-            with suppress(KourouError):  # a failure keeps what is known
+            with suppress(KourouError):  # after a failure, the known routes are kept
                 await self.routes.refresh_cluster()
         for address in self.routes.forget_unused(topics):
             self.pool.forget(address)
@@ -200,7 +211,7 @@ class Session:
         self.check_running()
         if member.group in self.members:
             raise GroupInUseError(
-                f"this client already has a consumer of group {self.unwrap(member.group)!r} already: "
+                f"this client already has a consumer of group {self.unwrap(member.group)!r}: "
                 "let it consume more topics, or make another client"
             )
         self.members[member.group] = member

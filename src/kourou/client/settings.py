@@ -13,10 +13,11 @@ from typing import Any, Literal, TypedDict
 
 from kourou.client.balance import Averagely, Strategy
 from kourou.client.events import ConnectionCallback, QueuesCallback
-from kourou.client.signing import Credentials
+from kourou.client.pacing import Pacing
 from kourou.net.tls import TlsSettings
 from kourou.protocol.compression import DECOMPRESSED_LIMIT_BYTES, Compression
 from kourou.protocol.message import BODY_SIZE_MAX
+from kourou.protocol.signing import Credentials
 from kourou.protocol.system_names import TRACE_TOPIC
 
 MIB = 1024 * 1024
@@ -42,7 +43,7 @@ class ProducerSettings:
     in_flight_size: int = 100 * MIB
     avoid_slow_brokers: bool = False  # latency fault tolerance: see faults.py
     trace: bool = False  # record sends in the trace topic
-    trace_topic: str = TRACE_TOPIC  # a topic of one's own has to exist, or brokers have to create topics automatically
+    trace_topic: str = TRACE_TOPIC  # another topic has to exist, unless brokers create topics automatically
     drain_timeout: float = 10.0  # how long `close` waits for sends in flight
 
 
@@ -145,6 +146,7 @@ class ClientSettings:
     discovery_interval: float = 120.0
     max_body: int = DECOMPRESSED_LIMIT_BYTES  # a received body that is larger after decompression is an error
     on_connection: ConnectionCallback | None = None  # called when connections are opened and lost
+    pacing: Pacing | None = None  # a budget for the requests to each server; sends do not count
 
 
 def seconds(value: float | timedelta) -> float:

@@ -51,13 +51,14 @@ class Tracer:
         self._session = session
         settings = ProducerSettings(compress_from=None, timeout=5.0)
         self._producer = Producer(session, "_INNER_TRACE_PRODUCER-kourou", settings)
+        self._producer.has_spans = False
         self._records: list[tuple[str, str, list[str]]] = []  # topic, record, keys
         self._size = 0
         self._full = asyncio.Event()
         self._task = session.spawn(self._run(), "traces")
 
     def watch(self, producer: Producer) -> None:
-        """Trace what this producer sends."""
+        """Trace the messages of this producer."""
 
         def sent(prepared: Draft, queue: MessageQueue, result: SendResult | None, elapsed: float) -> None:
             self._sent(producer, prepared, queue, result, elapsed)
@@ -67,7 +68,7 @@ class Tracer:
         producer.on_recalled = lambda topic, message_id: self._recalled(producer, topic, message_id)
 
     def watch_consumer(self, consumer: "Consumer") -> None:
-        """Trace what this consumer does."""
+        """Trace the messages of this consumer."""
         topic = consumer.settings.trace_topic
         consumer.on_taken = lambda delivery: self._taken(topic, consumer.group, delivery)
         consumer.on_settled = lambda delivery, ok: self._settled(topic, consumer.group, delivery, ok)
@@ -147,7 +148,7 @@ class Tracer:
 
     def _address(self, queue: MessageQueue) -> str:
         try:
-            return self._session.routes.master(queue.broker_name)
+            return self._session.routes.master_of(queue)
         except KourouError:
             return queue.broker_name
 

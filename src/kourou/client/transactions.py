@@ -12,19 +12,21 @@ Java: TransactionMQProducer, DefaultMQProducerImpl.endTransaction.
 """
 
 import asyncio
-import inspect
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Final
+from weakref import WeakValueDictionary
 
 from kourou.client import naming
 from kourou.client.delivery import Delivery, delivered_topic
-from kourou.client.errors import InvalidMessageError, TransactionFailedError
+from kourou.client.errors import ClosedError, InvalidMessageError, TransactionFailedError
+from kourou.client.events import call
 from kourou.client.outgoing import Message
-from kourou.client.producer import Producer, by_key, make_message
+from kourou.client.producer import Producer, make_message
 from kourou.client.results import SendResult
+from kourou.client.selecting import selector_of, sharding
 from kourou.client.session import Session
 from kourou.net.connection import Connection
 from kourou.protocol.codes import CommandFlag, RequestCode, SysFlag
@@ -63,6 +65,7 @@ class Transactions:
         self._producers: dict[str, Producer] = {}  # the same
         self._announced: set[tuple[str, str]] = set()  # (group, topic): the topic's brokers know the group
         self._decisions: OrderedDict[str, Outcome] = OrderedDict()  # message id -> outcome
+        self._running: WeakValueDictionary[str, Transaction] = WeakValueDictionary()  # the same -> whose block runs
         session.answer_to(RequestCode.CHECK_TRANSACTION_STATE, self._check)
 
     def begin(self, topic: str, group: str, check: Checker | None) -> "Transaction":
@@ -87,43 +90,54 @@ class Transactions:
 
     def _producer(self, group: str) -> Producer:
         producer = self._producer_of(group)
-        self._producers[producer.group] = producer
+        if self._producers.get(producer.group) is not producer:  # of a group that is new, or had left its brokers
+            self._producers[producer.group] = producer
+            self._announced -= {known for known in self._announced if known[0] == producer.group}
         return producer
 
     async def announce(self, group: str, topic: str) -> None:
-        """Tells the topic's brokers the group: brokers check only with groups that they know."""
+        """Registers the group at the topic's brokers: brokers send checks only to groups that they know."""
         if (group, topic) not in self._announced:
             await self._session.publish_route(self._session.wrap(topic))
             await self._session.heartbeat()
             self._announced.add((group, topic))
 
+    def entered(self, message_id: str, transaction: "Transaction") -> None:
+        """A message belongs to a transaction whose block runs: its outcome is not known yet."""
+        self._running[message_id] = transaction
+
     def decide(self, message_id: str, outcome: Outcome) -> None:
+        self._running.pop(message_id, None)
         self._decisions[message_id] = outcome
         if len(self._decisions) > REMEMBERED:
             self._decisions.popitem(last=False)
 
     def forget(self, message_id: str) -> None:
-        self._decisions.pop(message_id, None)
+        self._running.pop(message_id, None)
 
     async def end(self, group: str, sent: SendResult, outcome: Outcome, remark: str | None = None) -> None:
         """Tell the broker the outcome. If that is lost, the broker asks for it."""
         self.decide(sent.message_id, outcome)
-        header = EndTransaction(
-            producer_group=group,
-            tran_state_table_offset=sent.queue_offset,
-            commit_log_offset=decode_offset_id(sent.offset_id).offset,
-            commit_or_rollback=outcome,
-            msg_id=sent.message_id,
-            from_transaction_check=False,
-            transaction_id=sent.transaction_id,
-            topic=sent.queue.topic,
-        )
-        command = Command(
-            RequestCode.END_TRANSACTION, remark=remark, ext={**header.encode(), "bname": sent.queue.broker_name}
-        )
         try:
-            await self._session.pool.tell(self._session.routes.master(sent.queue.broker_name), command)
+            header = EndTransaction(
+                producer_group=group,
+                tran_state_table_offset=sent.queue_offset,
+                commit_log_offset=decode_offset_id(sent.offset_id).offset,
+                commit_or_rollback=outcome,
+                msg_id=sent.message_id,
+                from_transaction_check=False,
+                transaction_id=sent.transaction_id,
+                topic=sent.queue.topic,
+            )
+            ext = {**header.encode(), "bname": sent.queue.broker_name}
+            command = Command(RequestCode.END_TRANSACTION, remark=remark, ext=ext)
+            await self._session.pool.tell(self._session.routes.master_of(sent.queue), command)
         except KourouError as error:
+            if isinstance(error, ClosedError) and outcome is Outcome.COMMIT:
+                raise ClosedError(
+                    f"the client was closed before the commit of message {sent.message_id}: the broker asks another "
+                    "client of the group, and discards the message if none knows the outcome"
+                ) from None
             log.warning(
                 "the broker was not told of the %s and will ask for it id=%s: %s",
                 outcome.name,
@@ -184,16 +198,15 @@ class Transactions:
             self._trace(group, message.queue, message.message_id, header.transaction_id, outcome, checked=True)
 
     async def _outcome(self, group: str, message: Delivery) -> Outcome:
+        if message.message_id in self._running:
+            return Outcome.UNKNOWN
         decided = self._decisions.get(message.message_id)
         if decided is not None:
             return decided
         checker = self._checkers.get(group)
         if checker is None:
             return Outcome.UNKNOWN
-        if inspect.iscoroutinefunction(checker):
-            verdict = await checker(message)
-        else:
-            verdict = await asyncio.to_thread(checker, message)
+        verdict = await call(checker, message)
         if verdict is None:
             return Outcome.UNKNOWN
         return Outcome.COMMIT if verdict else Outcome.ROLLBACK
@@ -239,23 +252,38 @@ class Transaction:
         Raises TransactionFailedError if it is not stored as durably as the broker promises; otherwise as
         `Producer.send`.
         """
-        if self._ended:
+        if self.has_ended():
             raise TransactionFailedError("the transaction has ended")
         message = make_message(body, tag=tag, keys=keys, properties=properties)
         if message.delay is not None or message.deliver_at is not None or message.delay_level:
             raise InvalidMessageError("a message of a transaction can't be delayed")
-        extra = {Property.TRANSACTION_PREPARED: "true", Property.PRODUCER_GROUP: self._producer.group}
+        extra = {
+            Property.TRANSACTION_PREPARED: "true",
+            Property.PRODUCER_GROUP: self._producer.group,
+            **sharding(ordering_key),
+        }
         if topic is not None:
             await self._transactions.announce(self._producer.group, topic)
         prepared = self._producer.draft(topic or self._topic, message, extra)
-        self._transactions.decide(prepared.unique_id, Outcome.UNKNOWN)
-        fixed = None if ordering_key is None else by_key(ordering_key)
-        sent = await self._producer.send_draft(prepared, fixed, timeout)
+        self._transactions.entered(prepared.unique_id, self)
+        fixed = selector_of(self._session, ordering_key)
+        try:
+            sent = await self._producer.send_draft(prepared, fixed, timeout)
+        except BaseException:  # the message may be stored all the same, but the caller got an error
+            self._transactions.decide(prepared.unique_id, Outcome.ROLLBACK)
+            raise
+        if self.has_ended():  # by another task, which did not wait for this one
+            await self._transactions.end(self._producer.group, sent, Outcome.ROLLBACK, "sent too late")
+            raise TransactionFailedError("the transaction ended before the message was sent: await every send in it")
         self._halves.append(sent)
         if not sent.is_safe:
             await self.rollback(f"stored with {sent.status.name}")
             raise TransactionFailedError(f"half message {sent.message_id} was not stored durably: {sent.status.name}")
         return sent
+
+    def has_ended(self) -> bool:
+        """Whether it was committed, rolled back, or left open."""
+        return self._ended
 
     async def commit(self) -> None:
         """Deliver the messages of the transaction."""

@@ -19,7 +19,7 @@ class Unsettled:
 
     def __init__(self) -> None:
         self._order: deque[int] = deque()  # offsets from the first unsettled one on; later ones may be settled
-        self._done: set[int] = set()  # the settled ones among them
+        self._done: set[int] = set()  # the settled ones of these offsets
         self.count = 0  # unsettled messages
         self.size = 0  # bytes of unsettled messages
         self.end = -1  # the offset after the last pulled message; -1 before the first pull

@@ -10,10 +10,11 @@ One event loop in a thread of its own serves one client; a call waits for its re
 threads. The documentation of `kourou.client` is valid here too.
 
 client.py       `connect`, the client, its topics and transactions
+producer.py     producers
 consumers.py    consumers of every kind
 deliveries.py   messages that are delivered
 admin.py        administration
-methods.py      how a method is made from that of `kourou.client`
+methods.py      makes methods from those of `kourou.client`
 loop.py         the event loop in a thread
 """
 
@@ -21,6 +22,7 @@ from kourou.client import Message
 from kourou.sync.client import Client, Topic, Transaction, connect
 from kourou.sync.consumers import Consumer, Listening, LitePullConsumer, PullConsumer, TypedConsumer
 from kourou.sync.deliveries import Delivery, TypedDelivery
+from kourou.sync.producer import Producer
 
 __all__ = [
     "Client",
@@ -29,6 +31,7 @@ __all__ = [
     "Listening",
     "LitePullConsumer",
     "Message",
+    "Producer",
     "PullConsumer",
     "Topic",
     "Transaction",

@@ -28,7 +28,8 @@ from kourou.sync.admin import Admin
 from kourou.sync.consumers import Consumer, Listening, LitePullConsumer, PullConsumer, TypedConsumer
 from kourou.sync.deliveries import Delivery, TypedDelivery
 from kourou.sync.loop import Loop
-from kourou.sync.methods import Part, documented_by, makes, waits
+from kourou.sync.methods import Part, calls, documented_by, makes, waits
+from kourou.sync.producer import Producer
 
 T = TypeVar("T")
 
@@ -79,6 +80,8 @@ class Transaction(Part[AsyncTransaction]):
     send = waits(AsyncTransaction.send)
     commit = waits(AsyncTransaction.commit)
     rollback = waits(AsyncTransaction.rollback)
+    leave_open = waits(AsyncTransaction.leave_open)
+    has_ended = calls(AsyncTransaction.has_ended)
 
     def __enter__(self) -> Self:
         self._loop.run(self._inner.__aenter__())
@@ -145,12 +148,13 @@ class Topic(Part[AsyncTopic[T]], Generic[T]):
 
 @documented_by(AsyncClient)
 class Client(Part[AsyncClient]):
-    """Made by `connect`; use it with `with`. Everything that was made from it is closed with it."""
+    """Made by `connect`; use it with `with`. Closing it closes its producers and consumers."""
 
     def __init__(self, inner: AsyncClient) -> None:
         super().__init__(inner, Loop())
         self._state = "new"
 
+    producer = makes(AsyncClient.producer, Producer)
     send = waits(AsyncClient.send)
     send_many = waits(AsyncClient.send_many)
     send_batch = waits(AsyncClient.send_batch)
@@ -172,6 +176,8 @@ class Client(Part[AsyncClient]):
     def close(self) -> None:
         if self._state == "running":
             self._state = "closed"
+            if self._loop.is_forked:
+                return  # it is the parent's to close
             try:
                 self._loop.run(self._inner.close())
             finally:
@@ -185,7 +191,7 @@ class Client(Part[AsyncClient]):
         self.close()
 
     def run(self, work: Callable[[AsyncClient], Coroutine[Any, Any, T]]) -> T:
-        """Run a coroutine function with the asyncio client: for what has no method here.
+        """Run a coroutine function with the asyncio client, for features without a method here.
 
         mq.run(lambda mq: mq.admin.topics.list())
         """
@@ -195,7 +201,7 @@ class Client(Part[AsyncClient]):
     def admin(self) -> Admin:
         """Administration, by the names of `kourou.client.admin`: `mq.admin.topics.create("orders")`.
 
-        What is an asynchronous iterator there is a list here.
+        Its asynchronous iterators are lists here.
         """
         return self._loop.call(lambda: Admin(self._inner.admin, self._loop))
 

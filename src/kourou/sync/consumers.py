@@ -83,7 +83,7 @@ class _Consumer(Part[AsyncConsumer], Generic[D_co]):
         return self._inner.is_running
 
     def __enter__(self) -> Self:
-        self.start()
+        self._loop.run(self._inner.__aenter__())
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -1,14 +1,16 @@
 """Messages that are delivered to consumers without asyncio."""
 
-from typing import Generic, TypeVar
+from contextlib import suppress
+from typing import Generic, Self, TypeVar
 
-from kourou.client import Delivery as AsyncDelivery, MessageQueue, TypedDelivery as AsyncTypedDelivery
+from kourou.client import ClosedError, Delivery as AsyncDelivery, MessageQueue, TypedDelivery as AsyncTypedDelivery
 from kourou.client.delivery import settle_failure
 from kourou.protocol.record import StoredMessage
 from kourou.sync.loop import Loop
 from kourou.sync.methods import Part, documented_by
 
 T = TypeVar("T")
+DeliveryT = TypeVar("DeliveryT", bound="Delivery")
 
 
 @documented_by(AsyncDelivery)
@@ -124,10 +126,13 @@ class Delivery(Part[AsyncDelivery]):
     def dead_letter(self) -> None:
         self._loop.wait(self._inner.dead_letter)
 
-    def process(self, *, suppress: bool = False) -> "Processing":
+    def release(self) -> None:
+        self._loop.call(self._inner.release)
+
+    def process(self, *, suppress: bool = False) -> "Processing[Self]":
         """`with message.process():` acknowledges at the end; an exception means retry, and is raised again.
 
-        With `suppress` the exception is logged and goes no further.
+        With `suppress` the exception is logged and not raised.
         """
         return Processing(self, self._loop, suppress)
 
@@ -135,15 +140,15 @@ class Delivery(Part[AsyncDelivery]):
         return repr(self._inner)
 
 
-class Processing:
+class Processing(Generic[DeliveryT]):
     """See `Delivery.process`."""
 
-    def __init__(self, delivery: Delivery, loop: Loop, suppress: bool = False) -> None:
+    def __init__(self, delivery: DeliveryT, loop: Loop, suppress: bool = False) -> None:
         self._delivery = delivery
         self._loop = loop
         self._suppress = suppress
 
-    def __enter__(self) -> Delivery:
+    def __enter__(self) -> DeliveryT:
         return self._delivery
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
@@ -151,6 +156,8 @@ class Processing:
             self._delivery.ack()
             return False
         if not isinstance(error, Exception):
+            with suppress(ClosedError):
+                self._delivery.release()
             return False
         return self._loop.run(settle_failure(self._delivery.inner, error, suppress=self._suppress))
 

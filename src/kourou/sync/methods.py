@@ -4,9 +4,9 @@
         send = waits(AsyncClient.send)
         pull = makes(AsyncClient.pull, PullConsumer)
 
-Each has the parameters and the docstring of the asyncio method, for people and for type checkers, which see a
-ParamSpec. Where types do not go through it (a class that is generic, a callback of its own), the method is written out,
-and `documented_by` gives it the docstring.
+Each has the parameters and the docstring of the asyncio method, for users and for type checkers, which see a ParamSpec.
+If that does not work for its types (a generic class, another callback), the method is written out, and `documented_by`
+gives it the docstring.
 """
 
 import inspect
@@ -73,12 +73,12 @@ def calls(method: Callable[Concatenate[S, P], T]) -> _Method[P, T]:
 
 
 def makes(method: Callable[Concatenate[S, P], B], kind: Callable[[B, Loop], C]) -> _Method[P, C]:
-    """A method that gives as a `kind` what the asyncio method makes."""
+    """A method that returns the object of the asyncio method, wrapped in `kind`."""
     return _Method(method, lambda make, loop: kind(loop.call(make), loop), kind)
 
 
 def lists(method: Callable[Concatenate[S, P], AsyncIterator[T]]) -> _Method[P, list[T]]:
-    """A method that gives the items of an asynchronous iterator as a list."""
+    """A method that returns the items of an asynchronous iterator as a list."""
 
     def perform(begin: Callable[[], AsyncIterator[T]], loop: Loop) -> list[T]:
         async def work() -> list[T]:

@@ -47,7 +47,7 @@ def test_as_java_shares_them(strategy: Strategy) -> None:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy.name)
-def test_who_is_not_in_the_list_gets_nothing(strategy: Strategy) -> None:
+def test_a_client_that_is_not_in_the_list_gets_nothing(strategy: Strategy) -> None:
     assert strategy.allocate("room0-stranger", [MessageQueue("T", "room0@a", 0)], ["room0-x", "room1-y"]) == []
 
 

@@ -8,12 +8,13 @@ import pytest
 from kourou.client.errors import ClosedError
 from kourou.client.link import Link
 from kourou.client.pool import Pool, split_address
-from kourou.client.signing import Credentials
-from kourou.net.connection import Connection, NoRequests
+from kourou.net.connection import Connection
 from kourou.net.errors import ConnectFailedError, ConnectionLostError, RequestTimedOutError
+from kourou.net.handlers import NoRequests
 from kourou.net.listener import Listener
 from kourou.protocol.command import Command
 from kourou.protocol.errors import TopicNotExistError
+from kourou.protocol.signing import Credentials
 
 
 class Server:
@@ -89,7 +90,7 @@ async def test_a_cancelled_request_leaves_nothing(server: tuple[Server, str], po
     assert len(link.calls) == 0
 
 
-async def test_a_break_fails_what_waits_and_the_next_request_connects_anew(
+async def test_a_break_fails_waiting_requests_and_the_next_request_connects_again(
     server: tuple[Server, str], pool: Pool
 ) -> None:
     first = await pool.connected(server[1])

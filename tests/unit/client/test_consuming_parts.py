@@ -1,7 +1,9 @@
 """The parts of consuming: filters, what is held, offsets in files, answers to pulls, deliveries."""
 
 import asyncio
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -79,6 +81,23 @@ async def test_offsets_in_a_file(tmp_path: Path) -> None:
     await offsets.reset(QUEUE, 3)
     path.write_bytes(b"torn")
     assert await FileOffsets(path).read(QUEUE) == 7  # from the backup
+
+
+async def test_offsets_whose_storing_was_cancelled_are_stored_the_next_time(tmp_path: Path) -> None:
+    """A consumer that was closed while it stored them, behind other work of the threads, lost them."""
+    path, go_on = tmp_path / "offsets.json", threading.Event()
+    with ThreadPoolExecutor(1) as threads:
+        asyncio.get_running_loop().set_default_executor(threads)
+        threads.submit(go_on.wait)
+        offsets = FileOffsets(path)
+        offsets.commit(QUEUE, 7)
+        storing = asyncio.create_task(offsets.persist())
+        await asyncio.sleep(0)
+        storing.cancel()
+        await asyncio.gather(storing, return_exceptions=True)
+        go_on.set()
+        await offsets.persist(confirmed=True)
+    assert await FileOffsets(path).read(QUEUE) == 7
 
 
 async def test_offsets_of_the_java_client_are_read(tmp_path: Path) -> None:
@@ -171,6 +190,9 @@ class Settler:
         self.told.append(delay_level)
         return Settling(asyncio.get_running_loop().create_task(self._told_broker()))
 
+    def released(self, delivery: Delivery) -> None:
+        self.told.append("released")
+
     async def _told_broker(self) -> None:
         await asyncio.sleep(0)
         self.told.append("broker")
@@ -245,7 +267,22 @@ async def test_processing_goes_on_where_that_is_wanted(caplog: pytest.LogCapture
 
 async def test_cancellation_settles_nothing() -> None:
     settler = Settler()
+    message = delivery(settler)
     with pytest.raises(asyncio.CancelledError):
-        async with delivery(settler).process():
+        async with message.process():
             raise asyncio.CancelledError
-    assert settler.told == []
+    assert settler.told == ["released"]
+    assert not message.settled
+
+
+def test_records_of_a_static_topic_have_its_numbers() -> None:
+    """The broker's queue 1 from offset 0 on is queue 5 of the topic from offset 100 on."""
+    found = answer(0, record(10) + record(11))
+    found.ext = {**(found.ext or {}), "nextBeginOffset": "112", "minOffset": "0", "maxOffset": "112"}
+    found.ext["offsetDelta"] = "100"
+    pulled = read_answer(found, 110, number=5)
+    assert [(one.queue_id, one.queue_offset) for one in pulled.records] == [(5, 110), (5, 111)]
+    assert pulled.next_offset == 112
+    found.ext["offsetDelta"] = "x"
+    with pytest.raises(HeaderError, match="offsetDelta"):
+        read_answer(found, 110, number=5)

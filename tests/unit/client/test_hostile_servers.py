@@ -117,7 +117,7 @@ async def test_a_giant_route_is_not_even_decoded(server: Hostile, mq: Client, op
         await mq.pull(group="g").queues("t")
 
 
-async def test_a_route_that_is_no_ordinary_json_is_smaller_still(server: Hostile, mq: Client) -> None:
+async def test_a_route_that_is_not_ordinary_json_has_a_lower_limit(server: Hostile, mq: Client) -> None:
     body = b'{"queueDatas":[' + b",".join([b'{"perm":"6"}'] * 8000) + b"]}"
     say(server, RequestCode.GET_ROUTEINFO_BY_TOPIC, lambda command: command.answer(body=body))
     with pytest.raises(BodyError, match="not ordinary JSON"):
@@ -276,7 +276,7 @@ async def test_an_offset_that_is_none(server: Hostile, mq: Client, following: st
         await mq.pull(group="g").pull(MessageQueue("t", BROKER, 0), 0)
 
 
-async def test_the_end_of_a_queue_is_no_negative_number(server: Hostile, mq: Client) -> None:
+async def test_the_end_of_a_queue_is_not_negative(server: Hostile, mq: Client) -> None:
     def answer(command: Command) -> Command:
         made = command.answer()
         made.ext = {"offset": "-7"}
@@ -320,7 +320,7 @@ async def test_a_group_with_countless_members(
 
 
 @pytest.mark.parametrize("body", [b"", b"\x00", b"null", b"[]", b"[" * 100_000, b'{"queueDatas":null}', b"\xff" * 50])
-async def test_answers_that_are_no_answers(server: Hostile, mq: Client, body: bytes) -> None:
+async def test_answers_with_invalid_bodies(server: Hostile, mq: Client, body: bytes) -> None:
     for code in (
         RequestCode.GET_ROUTEINFO_BY_TOPIC,
         RequestCode.GET_CONSUMER_LIST_BY_GROUP,

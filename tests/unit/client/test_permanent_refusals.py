@@ -1,9 +1,11 @@
 """Refusals that will not change: not tried again where they were given, but on another broker."""
 
+import msgspec
 import pytest
 from tests.unit.client.hostile import Hostile
+from tests.waiting import eventually
 
-from kourou.client import ClientSettings, ProducerSettings, RefusedError, connect
+from kourou.client import ClientSettings, NoRouteError, ProducerSettings, RefusedError, connect
 from kourou.protocol.bodies import BrokerData, QueueData, TopicRouteData
 from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command
@@ -76,3 +78,20 @@ def test_only_unclear_codes_are_looked_at() -> None:
     assert refused(ResponseCode.SYSTEM_BUSY, "timer message is not enabled").retriable
     assert not refused(ResponseCode.SYSTEM_ERROR, "timer message is not enabled").retriable
     assert refused(ResponseCode.SYSTEM_ERROR).retriable
+
+
+async def test_a_master_that_is_back_gets_what_is_sent_in_any_way() -> None:
+    """`send` asked for the route again; `send_many` and `send_one_way` failed until its next refresh."""
+    async with Hostile() as broker, connect(broker.address, settings=SETTINGS) as mq:
+        whole = broker.route()
+        slaves = [BrokerData(cluster="c", broker_name="broker-a", broker_addrs={1: broker.address})]
+        without = msgspec.structs.replace(whole, broker_datas=slaves)
+        broker.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = lambda command: command.answer(body=without.encode())
+        broker.answers[RequestCode.SEND_MESSAGE_V2] = stored
+        for topic in ("a", "b"):
+            with pytest.raises(NoRouteError, match="no master is up"):
+                await mq.send(topic, b"x")
+        broker.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = lambda command: command.answer(body=whole.encode())
+        await mq.send_many("a", [b"x"])
+        await mq.send_one_way("b", b"x")
+        await eventually(lambda: broker.count(RequestCode.SEND_MESSAGE_V2) == 2)

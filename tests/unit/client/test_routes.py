@@ -2,14 +2,15 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 from kourou.client.errors import NoBrokerError, NoRouteError
 from kourou.client.routes import Routes, route_of
-from kourou.protocol.bodies import BrokerData, QueueData, TopicRouteData
+from kourou.protocol.bodies import BrokerData, QueueData, TopicQueueMappingInfo, TopicRouteData
 from kourou.protocol.codes import RequestCode
 from kourou.protocol.command import Command
-from kourou.protocol.errors import refused
+from kourou.protocol.errors import BodyError, refused
 from kourou.protocol.message import MessageQueue
 
 
@@ -104,7 +105,7 @@ async def test_callers_share_one_request(server: NameServer, routes: Routes) -> 
     assert server.asked == 1
 
 
-async def test_one_who_is_cancelled_takes_it_from_nobody(server: NameServer, routes: Routes) -> None:
+async def test_a_cancelled_caller_does_not_cancel_the_others(server: NameServer, routes: Routes) -> None:
     server.known["T"] = DATA
     first, second = (asyncio.create_task(routes.get("T")) for _ in range(2))
     await asyncio.sleep(0)
@@ -163,3 +164,25 @@ async def test_brokers_that_no_route_names_are_forgotten(server: NameServer, rou
     with pytest.raises(NoBrokerError):
         routes.master("u")
     assert MessageQueue("T", "a", 0) in (await routes.get("T")).publish
+
+
+def mapping(broker: str, epoch: int, total: int, *numbers: int, scope: str = "__global__") -> TopicQueueMappingInfo:
+    own = {number: at for at, number in enumerate(numbers)}
+    return TopicQueueMappingInfo(bname=broker, epoch=epoch, total_queues=total, curr_id_map=own, scope=scope)
+
+
+def test_the_queues_of_a_static_topic() -> None:
+    """Numbered across brokers; the newest mapping counts, and a queue that no broker has is shared all the same."""
+    mappings = {"a": mapping("a", 2, 4, 0, 1), "b": mapping("b", 1, 3, 1, 2), "c": mapping("c", 1, 1, 0, scope="s")}
+    data = msgspec.structs.replace(DATA, topic_queue_mapping_by_broker=mappings)
+    route = route_of("T", data)
+    everywhere = [MessageQueue("T", "__syslo__global__", number) for number in range(4)]
+    assert list(route.subscribe) == [*everywhere, MessageQueue("T", "__syslo__s", 0)]
+    assert list(route.publish) == [*everywhere[:3], MessageQueue("T", "__syslo__s", 0)]
+    assert [route.homes[queue] for queue in route.subscribe] == ["a", "a", "b", "", "c"]
+
+
+def test_a_static_topic_with_too_many_queues() -> None:
+    data = msgspec.structs.replace(DATA, topic_queue_mapping_by_broker={"a": mapping("a", 1, 2**31 - 1, 0)})
+    with pytest.raises(BodyError, match="2147483647 static queues"):
+        route_of("T", data)

@@ -21,16 +21,41 @@ TWINS = [
     (kourou.client.TypedConsumer, kourou.sync.TypedConsumer),
     (kourou.client.LitePullConsumer, kourou.sync.LitePullConsumer),
     (kourou.client.PullConsumer, kourou.sync.PullConsumer),
+    (kourou.client.Producer, kourou.sync.Producer),
     (kourou.client.Transaction, kourou.sync.Transaction),
     (kourou.client.Topic, kourou.sync.Topic),
     *((getattr(admin, part), getattr(kourou.sync.admin, part)) for part in ("Topics", "Groups", "Messages", "Brokers")),
 ]
 ASYNC_ALONE = {
     # What the parts of a client use among themselves.
-    *("session", "transactions", "requests", "tracer", "producer", "listen_with", "source", "started"),
-    *("acked", "failed", "take", "locked", "begin_pulling", "starting_offset", "heartbeat", "topics", "route_changed"),
-    *("rebalance_soon", "offer_alone", "enter_loop", "leave_loop", "check_open", "is_ending", "has_retry_topic"),
-    *("kind", "group", "offer", "offer_next", "delivery", "how", "auto_commit", "leave_open"),
+    *("session", "transactions", "requests", "tracer", "listen_with", "source", "started"),
+    *("acked", "failed", "take", "begin_pulling", "starting_offset", "heartbeat", "topics", "route_changed"),
+    *(
+        "rebalance_soon",
+        "offer_alone",
+        "enter_loop",
+        "leave_loop",
+        "abandon",
+        "check_open",
+        "is_ending",
+        "has_retry_topic",
+    ),
+    *(
+        "kind",
+        "group",
+        "offer",
+        "ordered",
+        "settle",
+        "put_down",
+        "wrapped",
+        "released",
+        "delivery",
+        "how",
+        "auto_commit",
+        "draft",
+        "send_draft",
+        "has_left",
+    ),
 }
 
 

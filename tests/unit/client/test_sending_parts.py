@@ -10,8 +10,8 @@ from kourou.client.errors import InvalidMessageError
 from kourou.client.faults import Faults, avoided_ms
 from kourou.client.in_flight import InFlightLimit
 from kourou.client.outgoing import Message, draft, draft_batches
-from kourou.client.producer import by_key
 from kourou.client.results import SendStatus, send_result
+from kourou.client.selecting import by_key
 from kourou.client.settings import ProducerSettings
 from kourou.protocol.batch import decode_batch
 from kourou.protocol.codes import RequestCode
@@ -93,6 +93,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"delay": 5}, "delay must be a timedelta, not int"),
     ({"deliver_at": 5}, "deliver_at must be a datetime, not int"),
     ({"delay_level": "3"}, "delay_level must be an integer, not str"),
+    ({"delay_level": -1}, "delay level -1 is below 1"),
+    ({"deliver_at": datetime(1, 1, 1)}, "deliver_at can't be 0001-01-01"),  # noqa: DTZ001
 ]
 
 
@@ -178,7 +180,7 @@ async def test_a_giant_passes_the_gate_alone() -> None:
     await small
 
 
-async def test_who_is_cancelled_at_the_gate_takes_no_turn() -> None:
+async def test_a_cancelled_caller_takes_no_turn() -> None:
     limit = InFlightLimit(1, 100)
     await limit.wait(1)
     waiting = [asyncio.create_task(limit.wait(1)) for _ in range(3)]
@@ -189,6 +191,24 @@ async def test_who_is_cancelled_at_the_gate_takes_no_turn() -> None:
     await asyncio.gather(waiting[0], waiting[1], return_exceptions=True)
     await waiting[2]
     assert limit.count == 1
+
+
+async def test_a_large_message_keeps_its_turn() -> None:
+    """It lost it each time there was not enough room yet, so small ones could keep it out for good."""
+    limit = InFlightLimit(10, 100)
+    await limit.wait(60)
+    large = asyncio.create_task(limit.wait(90))
+    await asyncio.sleep(0)
+    limit.leave(60)  # its turn
+    await limit.wait(60)  # but another was quicker
+    small = asyncio.create_task(limit.wait(60))
+    small.add_done_callback(lambda _: None)
+    await asyncio.sleep(0)
+    limit.leave(60)
+    await asyncio.wait_for(large, 30)
+    assert not small.done()
+    limit.leave(90)
+    await asyncio.wait_for(small, 30)
 
 
 async def test_everyone_in_line_gets_in_when_room_is_plenty() -> None:

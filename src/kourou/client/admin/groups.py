@@ -6,10 +6,12 @@ from datetime import datetime
 import msgspec
 
 from kourou.client import naming
-from kourou.client.admin.requests import AdminRequests
+from kourou.client.admin.requests import AdminRequests, Without
 from kourou.client.errors import NoBrokerError
 from kourou.client.offsets import BrokerOffsets
+from kourou.client.pacing import SilentServerError
 from kourou.client.queue_bounds import search_offset
+from kourou.net.errors import ConnectFailedError, TransportError
 from kourou.protocol.bodies import (
     ConsumeMessageDirectlyResult,
     ConsumerConnection,
@@ -22,7 +24,9 @@ from kourou.protocol.bodies import (
     QueryConsumeTimeSpanBody,
     QueueTimeSpan,
     ResetOffsetBody,
+    SetMessageRequestModeRequestBody,
     SubscriptionGroupConfig,
+    SubscriptionGroupList,
     SubscriptionGroupWrapper,
     TopicList,
 )
@@ -107,6 +111,38 @@ class Groups:
         for address in await self._ask.masters(cluster, broker):
             await self._ask.broker(address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=settings.encode())
 
+    async def create_all(
+        self,
+        groups: builtins.list[SubscriptionGroupConfig],
+        *,
+        cluster: str | None = None,
+        broker: str | None = None,
+    ) -> None:
+        """Create or change several groups at once, on all masters of a cluster (or of all), or on one broker."""
+        for group in groups:
+            naming.check_group(group.group_name or "")
+        wanted = [msgspec.structs.replace(one, group_name=self._wrap(one.group_name or "")) for one in groups]
+        body = SubscriptionGroupList(group_config_list=wanted).encode()
+        for address in await self._ask.masters(cluster, broker):
+            await self._ask.broker(address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, body=body)
+
+    async def set_mode(
+        self,
+        group: str,
+        topic: str,
+        mode: str,
+        *,
+        share: int = 0,
+        cluster: str | None = None,
+        broker: str | None = None,
+    ) -> None:
+        """Whether a group pulls (`PULL`) or pops (`POP`) from a topic. `share`: members that may pop from one queue."""
+        body = SetMessageRequestModeRequestBody(
+            topic=self._wrap(topic), consumer_group=self._wrap(group), mode=mode, pop_share_queue_num=share
+        ).encode()
+        for address in await self._ask.masters(cluster, broker):
+            await self._ask.broker(address, RequestCode.SET_MESSAGE_REQUEST_MODE, body=body)
+
     async def delete(
         self, group: str, *, cluster: str | None = None, broker: str | None = None, with_offsets: bool = False
     ) -> None:
@@ -122,16 +158,22 @@ class Groups:
 
     # ── Progress ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def progress(self, group: str, topic: str | None = None) -> Progress:
-        """The progress of a group, in one topic or in all. The progress of an unknown group has no queues."""
+    async def progress(self, group: str, topic: str | None = None, without: Without | None = None) -> Progress:
+        """The progress of a group, in one topic or in all. The progress of an unknown group has no queues.
+
+        With `without`, the brokers that do not answer are entered there, unless none answers.
+        """
         header = GetConsumeStats(consumer_group=self._wrap(group), topic=None if topic is None else self._wrap(topic))
         queues: dict[MessageQueue, OffsetWrapper] = {}
         tps = 0.0
-        for address in await self._ask.masters_of_group(group):
+
+        async def ask(address: str) -> ConsumeStats:
             try:
-                stats = await self._ask.body(ConsumeStats, address, RequestCode.GET_CONSUME_STATS, header)
+                return await self._ask.body(ConsumeStats, address, RequestCode.GET_CONSUME_STATS, header)
             except PeerFailedError:
-                continue  # this broker does not know the group
+                return ConsumeStats()  # this broker does not know the group
+
+        for stats in await self._ask.each(await self._ask.masters_of_group(group), ask, without):
             queues.update(stats.offset_table)
             tps += stats.consume_tps
         return Progress({queue: queues[queue] for queue in sorted(queues)}, tps)
@@ -150,25 +192,31 @@ class Groups:
             found.update(table.topic_list)
         return sorted(self._ask.session.unwrap(topic) for topic in found)
 
-    async def time_spans(self, group: str, topic: str) -> builtins.list[QueueTimeSpan]:
-        """For each queue: the store times of its first, its last and the group's next message."""
+    async def time_spans(self, group: str, topic: str, without: Without | None = None) -> builtins.list[QueueTimeSpan]:
+        """For each queue: the store times of its first, its last and the group's next message.
+
+        `without`: as for `progress`.
+        """
         header = QueryConsumeTimeSpan(topic=self._wrap(topic), group=self._wrap(group))
-        found: builtins.list[QueueTimeSpan] = []
-        for address in await self._ask.masters_of(topic):
-            code = RequestCode.QUERY_CONSUME_TIME_SPAN
-            found += (await self._ask.body(QueryConsumeTimeSpanBody, address, code, header)).consume_time_span_set
-        return found
+        code = RequestCode.QUERY_CONSUME_TIME_SPAN
+        addresses = await self._ask.masters_of(topic)
+        bodies = await self._ask.each(
+            addresses, lambda address: self._ask.body(QueryConsumeTimeSpanBody, address, code, header), without
+        )
+        return [span for body in bodies for span in body.consume_time_span_set]
 
     # ── Members ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def connections(self, group: str) -> ConsumerConnection:
         """The members of a group. Raises ConsumerNotOnlineError if there are none."""
         header = GetConsumerConnectionList(consumer_group=self._wrap(group))
-        failure: RefusedError | None = None
+        failure: RefusedError | TransportError | None = None
         for address in await self._ask.masters_of_group(group):
             try:
                 code = RequestCode.GET_CONSUMER_CONNECTION_LIST
                 return await self._ask.body(ConsumerConnection, address, code, header)
+            except TransportError as error:  # members are connected to all brokers: another one knows them as well
+                failure = failure or error
             except ConsumerNotOnlineError as error:
                 failure = error
         raise failure or ConsumerNotOnlineError(f"Not found the consumer group consumer: {group}")
@@ -178,12 +226,12 @@ class Groups:
         header = GetConsumerRunningInfo(
             consumer_group=self._wrap(group), client_id=client_id, jstack_enable=with_stacks
         )
-        failure: RefusedError | None = None
+        failure: RefusedError | TransportError | None = None
         for address in await self._ask.masters_of_group(group):
             try:
                 code = RequestCode.GET_CONSUMER_RUNNING_INFO
                 return await self._ask.body(ConsumerRunningInfo, address, code, header)
-            except RefusedError as error:
+            except (RefusedError, ConnectFailedError, SilentServerError) as error:
                 failure = error
         raise failure or NoBrokerError(f"group {group!r} has no members: no broker has a consumer of it")
 
@@ -210,9 +258,7 @@ class Groups:
             msg_id=message_id,
             topic=None if topic is None else self._wrap(topic),
         )
-        from kourou.protocol.ids import decode_offset_id
-
-        address = decode_offset_id(message_id).host
+        address = await self._ask.broker_in_id(message_id)
         code = RequestCode.CONSUME_MESSAGE_DIRECTLY
         return await self._ask.body(ConsumeMessageDirectlyResult, address, code, header)
 
@@ -254,6 +300,22 @@ class Groups:
                 await offsets.reset(queue, offset)
                 found[queue] = offset
         return found
+
+    async def reset_queue(self, group: str, queue: MessageQueue, offset: int) -> dict[MessageQueue, int]:
+        """Reset a group to an offset of one queue. Its broker stores the offset, and tells running members."""
+        wrapped = MessageQueue(self._wrap(queue.topic), queue.broker_name, queue.queue_id)
+        await self._ask.route(queue.topic)
+        header = InvokeBrokerToResetOffset(
+            group=self._wrap(group),
+            topic=wrapped.topic,
+            queue_id=queue.queue_id,
+            offset=offset,
+            timestamp=-1,
+            is_force=True,
+        )
+        address = self._ask.session.routes.master(queue.broker_name)
+        code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+        return (await self._ask.body(ResetOffsetBody, address, code, header)).offset_table
 
     async def set_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Store one offset of a group. Running members do not notice, and overwrite it with their own."""

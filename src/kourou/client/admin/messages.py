@@ -16,8 +16,8 @@ from kourou.protocol.headers import QueryConsumeQueue, QueryMessage, ResumeCheck
 from kourou.protocol.ids import decode_offset_id
 from kourou.protocol.message import MessageQueue
 from kourou.protocol.record import StoredMessage
+from kourou.protocol.system_names import TOOLS_GROUP
 
-TOOLS_GROUP = "TOOLS_CONSUMER"
 FOREVER_MS = 2**63 - 1
 QUERY_MAX = 64
 """Messages that brokers return per query at most; when asked for more, they return fewer."""
@@ -40,7 +40,7 @@ class Messages:
         return records_of(body, count=count, max_body=self._ask.session.settings.max_body)
 
     async def by_id(self, message_id: str, topic: str | None = None) -> Delivery | None:
-        """The message with this id: its unique id, which its producer was given, or its offset id.
+        """The message with this id: its unique id, which its producer received, or its offset id.
 
         A unique id needs the topic. None if there is no such message.
         """
@@ -51,11 +51,15 @@ class Messages:
         return await self.by_offset_id(message_id, topic)
 
     async def by_offset_id(self, offset_id: str, topic: str | None = None) -> Delivery | None:
-        """The message with this offset id. Raises ProtocolError if the id is malformed, TransportError."""
+        """The message with this offset id. Raises ProtocolError if the id is malformed, TransportError.
+
+        Only brokers of the cluster are asked: raises NoBrokerError if the id names another server.
+        """
         place = decode_offset_id(offset_id)
+        address = await self._ask.broker_in_id(offset_id)
         header = ViewMessage(offset=place.offset, topic=None if topic is None else self._ask.session.wrap(topic))
         try:
-            answer = await self._ask.broker(place.host, RequestCode.VIEW_MESSAGE_BY_ID, header)
+            answer = await self._ask.broker(address, RequestCode.VIEW_MESSAGE_BY_ID, header)
         except QueryNotFoundError:
             return None
         records = self._records(answer.body, 1)
@@ -81,8 +85,23 @@ class Messages:
         found = await self._query(topic, key, count, begin_ms, end_ms, unique=False)
         return [message for message in found if key in message.keys]
 
+    async def by_tag(
+        self,
+        topic: str,
+        tag: str,
+        *,
+        count: int = QUERY_MAX,
+        begin: datetime | float | None = None,
+        end: datetime | float | None = None,
+    ) -> list[Delivery]:
+        """The same for messages with this tag. Brokers have tags in their index since 5.5."""
+        begin_ms = 0 if begin is None else _ms(begin)
+        end_ms = FOREVER_MS if end is None else _ms(end)
+        found = await self._query(topic, tag, count, begin_ms, end_ms, unique=False, kind="T")
+        return [message for message in found if message.tag == tag]
+
     async def _query(
-        self, topic: str, key: str, count: int, begin_ms: int, end_ms: int, *, unique: bool
+        self, topic: str, key: str, count: int, begin_ms: int, end_ms: int, *, unique: bool, kind: str | None = None
     ) -> list[Delivery]:
         header = QueryMessage(
             topic=self._ask.session.wrap(topic),
@@ -91,6 +110,7 @@ class Messages:
             begin_timestamp=begin_ms,
             end_timestamp=end_ms,
             unique_key=unique,
+            index_type=kind,
         )
         found: list[Delivery] = []
         for broker in (await self._ask.route(topic)).data.broker_datas:
@@ -168,8 +188,8 @@ class Messages:
     async def resume_check(self, topic: str, message_id: str) -> None:
         """Let a broker check a half message again, given by its offset id, after it has given up on it."""
         header = ResumeCheckHalfMessage(topic=self._ask.session.wrap(topic), msg_id=message_id)
-        host = decode_offset_id(message_id).host
-        await self._ask.broker(host, RequestCode.RESUME_CHECK_HALF_MESSAGE, header)
+        address = await self._ask.broker_in_id(message_id)
+        await self._ask.broker(address, RequestCode.RESUME_CHECK_HALF_MESSAGE, header)
 
 
 def _ms(when: datetime | float) -> int:

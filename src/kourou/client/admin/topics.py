@@ -1,13 +1,20 @@
 """Topics: listing, creating, changing and deleting them; their routes and offsets."""
 
 import builtins
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping
+
+import msgspec
 
 from kourou.client import naming
-from kourou.client.admin.requests import AdminRequests
-from kourou.client.errors import ClientError
+from kourou.client.admin import static_plans
+from kourou.client.admin.requests import AdminRequests, Without
+from kourou.client.admin.static_plans import Plan
+from kourou.client.errors import ClientError, NoBrokerError
 from kourou.protocol.bodies import (
+    CreateTopicListRequestBody,
     GroupList,
+    TopicConfig,
     TopicConfigAndMappingSerializeWrapper,
     TopicConfigAndQueueMapping,
     TopicList,
@@ -15,8 +22,8 @@ from kourou.protocol.bodies import (
     TopicRouteData,
     TopicStatsTable,
 )
-from kourou.protocol.codes import Perm, RequestCode
-from kourou.protocol.errors import QueryNotFoundError, RefusedError
+from kourou.protocol.codes import MASTER_ID, Perm, RequestCode
+from kourou.protocol.errors import QueryNotFoundError, RefusedError, TopicNotExistError
 from kourou.protocol.headers import (
     CreateTopic,
     DeleteKVConfig,
@@ -32,8 +39,8 @@ from kourou.protocol.headers import (
     QueryTopicConsumeByWho,
 )
 from kourou.protocol.message import MessageQueue
+from kourou.protocol.system_names import ORDER_NAMESPACE
 
-ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
 READ_WRITE = int(Perm.READ | Perm.WRITE)
 
 
@@ -60,13 +67,19 @@ class Topics:
         brokers = (await self._ask.route(topic)).data.broker_datas
         return sorted({broker.cluster for broker in brokers if broker.cluster})
 
-    async def stats(self, topic: str) -> dict[MessageQueue, TopicOffset]:
-        """The first and next offsets of the topic's queues, sorted by queue. Raises NoRouteError."""
+    async def stats(self, topic: str, without: Without | None = None) -> dict[MessageQueue, TopicOffset]:
+        """The first and next offsets of the topic's queues, sorted by queue. Raises NoRouteError.
+
+        With `without`, the brokers that do not answer are entered there, unless none answers.
+        """
         wrapped = self._ask.session.wrap(topic)
+        header = GetTopicStatsInfo(topic=wrapped)
+        code = RequestCode.GET_TOPIC_STATS_INFO
         found: dict[MessageQueue, TopicOffset] = {}
-        for address in await self._ask.masters_of(topic):
-            header = GetTopicStatsInfo(topic=wrapped)
-            table = await self._ask.body(TopicStatsTable, address, RequestCode.GET_TOPIC_STATS_INFO, header)
+        addresses = await self._ask.masters_of(topic)
+        for table in await self._ask.each(
+            addresses, lambda address: self._ask.body(TopicStatsTable, address, code, header), without
+        ):
             found.update(table.offset_table)
         return {queue: found[queue] for queue in sorted(found)}
 
@@ -117,6 +130,19 @@ class Topics:
             await self.set_order(topic, ";".join(f"{name}:{header.write_queue_nums}" for name in names))
         self._ask.session.routes.drop(wrapped)
 
+    async def create_all(
+        self, topics: Iterable[TopicConfig], *, cluster: str | None = None, broker: str | None = None
+    ) -> None:
+        """Create or change several topics at once, on all masters of a cluster (or of all), or on one broker."""
+        wanted = [msgspec.structs.replace(one, topic_name=self._named(one.topic_name or "")) for one in topics]
+        body = CreateTopicListRequestBody(topic_config_list=wanted).encode()
+        for address in await self._ask.masters(cluster, broker):
+            await self._ask.broker(address, RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=body)
+
+    def _named(self, topic: str) -> str:
+        naming.check_topic(topic)
+        return self._ask.session.wrap(topic)
+
     async def set_perm(self, topic: str, perm: int, *, broker: str | None = None) -> None:
         """Change what clients may do: 2 write, 4 read, 6 both. Raises NoRouteError, RefusedError."""
         data = await self.route(topic)
@@ -145,14 +171,100 @@ class Topics:
         await self._ask.name_servers(RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
         self._ask.session.routes.drop(wrapped)
 
-    async def groups(self, topic: str) -> builtins.list[str]:
-        """The consumer groups of a topic. Raises NoRouteError."""
+    async def groups(self, topic: str, without: Without | None = None) -> builtins.list[str]:
+        """The consumer groups of a topic. Raises NoRouteError. `without`: as for `stats`."""
         header = QueryTopicConsumeByWho(topic=self._ask.session.wrap(topic))
         found: set[str] = set()
-        for address in await self._ask.masters_of(topic):
-            table = await self._ask.body(GroupList, address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, header)
+        code = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
+        addresses = await self._ask.masters_of(topic)
+        for table in await self._ask.each(
+            addresses, lambda address: self._ask.body(GroupList, address, code, header), without
+        ):
             found.update(table.group_list)
         return sorted(self._ask.session.unwrap(group) for group in found)
+
+    # ── Static topics ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def create_static(self, topic: str, queues: int, brokers: Iterable[str]) -> Plan:
+        """Create a static topic with `count` queues on these brokers, given by name, or add queues to it.
+
+        Returns the topic on each broker. Raises ClientError, NoBrokerError, RefusedError.
+        """
+        addresses = await self._addresses()
+        wrapped = self._named(topic)
+        there = await self._static(wrapped, addresses)
+        plan = static_plans.grow(wrapped, queues, {*brokers, *there}, there, round(time.time() * 1000))
+        plan = static_plans.completed(wrapped, plan, addresses)
+        for name in plan:
+            await self._put_static(plan, name, addresses)
+        self._ask.session.routes.drop(wrapped)
+        return plan
+
+    async def move_static(self, topic: str, brokers: Iterable[str]) -> Plan:
+        """Spread the queues of a static topic over these brokers, given by name. They keep their messages and numbers.
+
+        Returns the topic on each broker. Raises ClientError, NoBrokerError, RefusedError.
+        """
+        addresses = await self._addresses()
+        wrapped = self._named(topic)
+        there = await self._static(wrapped, addresses)
+        plan = static_plans.move(wrapped, set(brokers), there, round(time.time() * 1000))
+        moves = static_plans.moved(there, plan)
+        plan = static_plans.completed(wrapped, plan, addresses)
+        for name in {new for _, new in moves.values()}:  # may be written to, and has no offset yet
+            await self._put_static(plan, name, addresses)
+        for name in {old for old, _ in moves.values()}:  # takes no more messages
+            await self._put_static(plan, name, addresses)
+        for number, (old, new) in moves.items():
+            plan = static_plans.begun(plan, number, new, await self._end_of(plan, number, new, addresses[old]))
+        for name in sorted(plan, key=lambda name: name not in {new for _, new in moves.values()}):
+            await self._put_static(plan, name, addresses)
+        self._ask.session.routes.drop(wrapped)
+        return plan
+
+    async def _end_of(self, plan: Plan, number: int, broker: str, old_address: str) -> int:
+        """Where the queue of the old broker ends."""
+        detail = plan[broker].mapping_detail
+        assert detail is not None
+        piece = detail.hosted_queues[number][-2]
+        header = GetTopicStatsInfo(topic=detail.topic or "")
+        table = await self._ask.body(TopicStatsTable, old_address, RequestCode.GET_TOPIC_STATS_INFO, header)
+        ends = {(queue.broker_name, queue.queue_id): found.max_offset for queue, found in table.offset_table.items()}
+        return ends.get((piece.bname or "", piece.queue_id), 0)
+
+    async def _addresses(self) -> dict[str, str]:
+        """Masters by broker name."""
+        found = {data.broker_name or "": data.broker_addrs for data in await self._ask.brokers()}
+        return {name: addresses[MASTER_ID] for name, addresses in found.items() if MASTER_ID in addresses}
+
+    async def _static(self, wrapped: str, addresses: Mapping[str, str]) -> dict[str, TopicConfigAndQueueMapping]:
+        """A static topic on each broker that has it."""
+        header = GetTopicConfig(topic=wrapped, logical=True)
+        found = {}
+        for name, address in addresses.items():
+            try:
+                code = RequestCode.GET_TOPIC_CONFIG
+                found[name] = await self._ask.body(TopicConfigAndQueueMapping, address, code, header)
+            except TopicNotExistError:
+                continue
+        return found
+
+    async def _put_static(self, plan: Plan, name: str, addresses: Mapping[str, str]) -> None:
+        if name not in addresses:
+            raise NoBrokerError(f"broker {name!r} has no master at present; there are: {', '.join(sorted(addresses))}")
+        config = plan[name]
+        assert config.mapping_detail is not None
+        header = CreateTopic(
+            topic=config.topic_name or "",
+            default_topic=naming.DEFAULT_TOPIC,
+            read_queue_nums=config.read_queue_nums,
+            write_queue_nums=config.write_queue_nums,
+            perm=config.perm,
+            topic_filter_type="SINGLE_TAG",
+            topic_sys_flag=config.topic_sys_flag,
+        )
+        code = RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC
+        await self._ask.broker(addresses[name], code, header, config.mapping_detail.encode())
 
     # ── Order ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

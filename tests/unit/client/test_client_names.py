@@ -1,16 +1,15 @@
-"""Names, namespaces, client ids and signatures."""
+"""Names, namespaces and client ids."""
 
 import os
+import time
 from typing import Any
 
 import pytest
 
 from kourou.client import naming
 from kourou.client.errors import InvalidNameError
-from kourou.client.identity import MessageIds, client_id, fresh_instance, local_ip
+from kourou.client.identity import MESSAGE_IDS, MessageIds, client_id, fresh_instance, local_ip
 from kourou.client.nameservers import namespace_of, parse_addresses
-from kourou.client.signing import Credentials
-from kourou.protocol.command import Command
 from kourou.protocol.ids import decode_unique_id
 
 
@@ -49,24 +48,6 @@ def test_namespaces(plain: str, wrapped: str) -> None:
     assert naming.wrap(plain, None) == plain
 
 
-def test_the_signature_is_that_of_the_java_client() -> None:
-    ext = {"topic": "T", "queueId": "0", "consumerGroup": "G", "commitOffset": "10"}
-    command = Command(15, ext=ext, body=b"body")
-    Credentials("rocketmq2", "12345678").sign(command)
-    assert command.ext is not None
-    assert command.ext["Signature"] == "N765fF4j5bX5wvhmrTztSlH1AvE="
-    Credentials("rocketmq2", "12345678").sign(command)
-    assert command.ext["Signature"] == "N765fF4j5bX5wvhmrTztSlH1AvE="
-
-
-def test_a_token_is_signed_too_and_secrets_do_not_show() -> None:
-    account = Credentials("key", "hush-hush", "token")
-    command = Command(34)
-    account.sign(command)
-    assert command.ext is not None and command.ext["SecurityToken"] == "token"
-    assert "hush" not in repr(account) and "token" not in repr(account).replace("security_token", "")
-
-
 def test_client_ids() -> None:
     assert client_id("10.0.0.1", "DEFAULT", None) == "10.0.0.1@DEFAULT"
     assert client_id("10.0.0.1", "x", "unit") == "10.0.0.1@x@unit"
@@ -95,7 +76,23 @@ def test_addresses() -> None:
 
 
 @pytest.mark.parametrize("name", [5, None, b"orders", ["orders"], {"orders": 1}])
-def test_names_that_are_no_text(name: Any) -> None:
+def test_names_that_are_not_text(name: Any) -> None:
     for check in (naming.check_topic, naming.check_sendable, naming.check_group):
         with pytest.raises(InvalidNameError, match=f"must be a string, not {type(name).__name__}"):
             check(name)
+
+
+def test_a_forked_process_gives_its_messages_ids_of_its_own() -> None:
+    now_ms = time.time_ns() // 1_000_000
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(write, MESSAGE_IDS.next(now_ms).encode())
+        os._exit(0)
+    os.close(write)
+    with open(read) as pipe:
+        theirs = pipe.read()
+    os.waitpid(child, 0)
+    ours = MESSAGE_IDS.next(now_ms)
+    assert len(theirs) == len(ours)
+    assert theirs[:-12] != ours[:-12], "the process parts of both ids"
