@@ -1,4 +1,4 @@
-"""`kourou bench`: load, latency and CPU per message of any broker, ours or Apache's.
+"""`kourou bench`: load, latency and CPU per message of any broker, Kourou's or Apache's.
 
 Without --rate it measures the highest rate: --concurrency senders, each of which sends the next message when the last
 is answered. With --rate, messages are due at even intervals, and latency is measured from the time at which the message
@@ -39,7 +39,7 @@ FAILURE_KINDS_MAX = 100
 
 
 class Work(StrEnum):
-    """What is measured."""
+    """The measured operation."""
 
     SEND = "send"
     CONSUME = "consume"
@@ -264,7 +264,7 @@ async def _measured(mq: "Client", load: Load, pids: Sequence[int]) -> Measured:
             producer = mq.producer()
             senders = [asyncio.create_task(bench.send(producer)) for _ in range(load.concurrency)]
             stack.push_async_callback(_ended, senders)
-        with suppress(asyncio.CancelledError):  # stopped early: show what was measured
+        with suppress(asyncio.CancelledError):  # stopped early: show the measurement so far
             if load.warmup or load.work is not Work.CONSUME:
                 await asyncio.sleep(load.warmup)
                 _begin(started := Measured(), pids)
@@ -312,7 +312,7 @@ def _cpu_of(pids: Sequence[int]) -> int:
         raise CommandError(f"the CPU time of process {', '.join(map(str, pids))} can't be read: {error}") from None
 
 
-# ── Telling ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Showing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _say_what(load: Load, brokers: list[str], pids: Sequence[int]) -> None:

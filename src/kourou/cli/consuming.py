@@ -8,6 +8,7 @@ attempts.
 
 import os
 import shlex
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,6 +20,8 @@ from kourou.cli.running import CommandError, JsonOutput, LogLevel, NameServers, 
 from kourou.cli.times import Ends, parse_span, parse_start
 
 if TYPE_CHECKING:
+    from asyncio.subprocess import Process
+
     from kourou.client import Consumer, Delivery
 
 
@@ -86,7 +89,7 @@ async def _consume(consumer: "Consumer", handler: "_Handler", limit: int | None,
 
 
 class _FailedError(Exception):
-    """The command of --exec failed: the message is delivered again."""
+    """The command of --exec failed, or could not get the body: the message is delivered again."""
 
 
 class _Handler:
@@ -109,6 +112,13 @@ class _Handler:
     async def _execute(self, command: list[str], message: "Delivery") -> None:
         import asyncio
 
+        from kourou.protocol.errors import BodyError
+
+        try:
+            body = message.body
+        except BodyError as error:
+            show(f"{error}; it will be delivered again", error=True)
+            raise _FailedError from None
         about = {
             "KOUROU_TOPIC": message.topic,
             "KOUROU_MSG_ID": message.message_id,
@@ -124,9 +134,10 @@ class _Handler:
         except OSError as error:
             raise CommandError(f"--exec {command[0]}: {error.strerror or error}") from None
         try:
-            await process.communicate(message.body)
+            await _feed(process, body)
         except BaseException:
-            process.terminate()
+            with suppress(ProcessLookupError):
+                process.terminate()
             await process.wait()
             raise
         if process.returncode != 0:
@@ -135,6 +146,16 @@ class _Handler:
                 error=True,
             )
             raise _FailedError
+
+
+async def _feed(process: "Process", body: bytes) -> None:
+    """Gives the command its input, which it need not read, and waits for its end."""
+    assert process.stdin is not None
+    with suppress(OSError, RuntimeError):  # the command has ended: uvloop raises RuntimeError then
+        process.stdin.write(body)
+        await process.stdin.drain()
+    process.stdin.close()
+    await process.wait()
 
 
 __all__ = ["consume"]

@@ -10,13 +10,13 @@ import shutil
 import sys
 import time
 from collections.abc import AsyncIterator
-from dataclasses import asdict, dataclass
-from enum import StrEnum
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kourou.cli.findings import Finding, State
 from kourou.cli.output import printable, show, show_json
 from kourou.cli.profiles import is_from_profile, name_servers_or_profile, open_client
 from kourou.cli.running import JsonOutput, LogLevel, NameServers, run
@@ -32,24 +32,6 @@ USED_RATIO_MAX = 0.85
 OPEN_FILES_MIN = 4096
 
 _AGE = re.compile(r"(\d+) days, (\d+) hours, (\d+) minutes, (\d+) seconds")
-
-
-class State(StrEnum):
-    """The result of a check."""
-
-    GOOD = "ok"
-    DOUBTFUL = "warning"
-    BAD = "error"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One result of a check, and what to do about it."""
-
-    check: str
-    state: State
-    text: str
-    remedy: str = ""
 
 
 def doctor(
@@ -172,6 +154,7 @@ async def _reach(what: str, address: str, remedy: str) -> Finding:
 
 async def _brokers(given: str | None, name_servers: str) -> AsyncIterator[Finding]:
     """`given` is None if a profile gives the cluster and the credentials."""
+    from kourou.cli.doctor_groups import group_findings
     from kourou.protocol.errors import KourouError
 
     async with open_client(given) as mq:
@@ -180,6 +163,8 @@ async def _brokers(given: str | None, name_servers: str) -> AsyncIterator[Findin
         except KourouError as error:
             yield Finding("cluster", State.BAD, str(error), "check that the server at this address is a name server")
             return
+        async for finding in _open_name_servers(mq):
+            yield finding
         if not info.broker_addr_table:
             remedy = "start a broker with this address as namesrvAddr (kourou broker -n …)"
             yield Finding("brokers", State.BAD, "no broker is registered with the name server", remedy)
@@ -187,13 +172,36 @@ async def _brokers(given: str | None, name_servers: str) -> AsyncIterator[Findin
             for number, address in sorted(data.broker_addrs.items()):
                 async for finding in _broker(mq, f"broker {name} ({number})", address, name_servers):
                     yield finding
+            async for finding in group_findings(mq, name, data.broker_addrs):
+                yield finding
+
+
+async def _open_name_servers(mq: "Client") -> AsyncIterator[Finding]:
+    """Name servers that every machine in the network may use. Apache's do not report where they listen."""
+    from kourou.protocol.errors import KourouError
+
+    try:
+        configs = await mq.admin.brokers.name_server_config()
+    except KourouError:  # another check reports a missing server; this user may have no right to ask
+        return
+    for address, config in configs.items():
+        host = config.get("bindAddress", "127.0.0.1")
+        is_guarded = "true" in (config.get("authenticationEnabled"), config.get("aclEnable"))
+        if not is_guarded and not _is_loopback(f"{host}:0"):
+            yield Finding(
+                "name server",
+                State.DOUBTFUL,
+                f"open to the network without authentication: {address} listens on {host}",
+                "set authenticationEnabled, authorizationEnabled and initAuthenticationUser; docs/security.md has the "
+                "details",
+            )
 
 
 async def _broker(mq: "Client", what: str, address: str, name_servers: str) -> AsyncIterator[Finding]:
     from kourou.protocol.errors import KourouError
 
     finding = await _reach(
-        what, address, "clients are told this address: set brokerIP1 to one that they can reach, and restart the broker"
+        what, address, "clients use this address: set brokerIP1 to one that they can reach, and restart the broker"
     )
     yield finding
     if _is_loopback(address) and not all(_is_loopback(one) for one in name_servers.split(";") if one.strip()):
@@ -223,6 +231,10 @@ def _health(what: str, runtime: dict[str, str]) -> list[Finding]:
         remedy = "see its log for the cause; check the disk (full, failing, too slow) and the limit of open files"
         text = f"the flush to the disk is {late / 1000:.0f} s late: a power failure would lose messages"
         findings.append(Finding(what, State.BAD, text, remedy))
+    if runtime.get("kourouOpenPorts"):
+        remedy = "its log, at the start, has the remedy for each port; docs/security.md has the details"
+        text = f"open to the network without authentication: {runtime['kourouOpenPorts']}"
+        findings.append(Finding(what, State.DOUBTFUL, text, remedy))
     errors = _count(runtime, "kourouInternalErrors")
     if errors:
         remedy = "see its log for the tracebacks, and please report them"

@@ -53,7 +53,7 @@ def inspect(root: Path, commit_log: Path | None, part: str, wanted: Wanted, *, a
 
 
 def overview(files: StoreFiles, wanted: Wanted) -> Iterator[Row]:  # noqa: ARG001
-    """What there is."""
+    """An overview of the store."""
     log = files.log
     names = files.queue_names()
     index = files.index_files()

@@ -20,7 +20,7 @@ class LazyGroup(TyperGroup):
 
 
 def promise(app: typer.Typer, name: str, module: str, attribute: str, text: str) -> None:
-    """Gives `app`, whose class is LazyGroup, a command that is imported when it is called."""
+    """Adds a command, which is imported when it is called, to `app`, whose class must be LazyGroup."""
     LazyGroup.promised[name] = module, attribute
     app.add_typer(typer.Typer(help=text), name=name)
 

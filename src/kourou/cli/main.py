@@ -30,6 +30,7 @@ Assignments = Annotated[
 ReadyFile = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write this file when ready: JSON with pid and addresses.")
 ]
+Member = Annotated[bool, typer.Option("--member", hidden=True, help="Started by `kourou run --brokers`.")]
 Host = Annotated[str | None, typer.Option(help="Address to listen on (default: loopback).")]
 
 
@@ -52,11 +53,27 @@ def namesrv(
     assign: Assignments = None,
     ready_file: ReadyFile = None,
     log_level: LogLevel = "info",
+    member: Member = False,
 ) -> None:
     """Run a name server: brokers register with it, clients ask it for routes."""
     from kourou.cli import serve
 
-    run(lambda: serve.namesrv(config, host, port, assign or [], ready_file), log_level)
+    run(lambda: serve.namesrv(config, host, port, assign or [], ready_file, is_member=member), log_level)
+
+
+@app.command()
+def controller(
+    config: ConfigFile = None,
+    host: Host = None,
+    assign: Assignments = None,
+    ready_file: ReadyFile = None,
+    log_level: LogLevel = "info",
+    member: Member = False,
+) -> None:
+    """Run a controller: it elects the masters of broker groups."""
+    from kourou.cli import serve
+
+    run(lambda: serve.controller(config, host, assign or [], ready_file, is_member=member), log_level)
 
 
 @app.command()
@@ -70,28 +87,70 @@ def broker(
     assign: Assignments = None,
     ready_file: ReadyFile = None,
     log_level: LogLevel = "info",
+    member: Member = False,
 ) -> None:
     """Run a broker: it stores messages and delivers them."""
     from kourou.cli import serve
 
-    run(lambda: serve.broker(config, host, port, name_servers, assign or [], ready_file), log_level)
+    run(lambda: serve.broker(config, host, port, name_servers, assign or [], ready_file, is_member=member), log_level)
 
 
 @app.command(name="run")
 def run_all(
     host: Host = None,
-    namesrv_port: Annotated[int, typer.Option(min=0, max=65535, help="Name server port (0: any free one).")] = 9876,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Broker port (0: any free one).")] = 10911,
+    namesrv_port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Name server port (default 9876; 0: any free one).")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Broker port (default 10911; 0: any free one).")
+    ] = None,
     store: Annotated[Path, typer.Option(metavar="DIR", help="Directory of all files.")] = Path("store"),
     config: ConfigFile = None,
     assign: Assignments = None,
     ready_file: ReadyFile = None,
     log_level: LogLevel = "info",
+    brokers: Annotated[
+        int | None, typer.Option(metavar="N", help="A cluster of N masters, each process on free ports.")
+    ] = None,
+    slaves: Annotated[int, typer.Option(metavar="M", help="Slaves of each master.")] = 0,
+    sync: Annotated[bool, typer.Option("--sync", help="Masters answer when a slave has the message.")] = False,
+    raft: Annotated[int, typer.Option(metavar="N", help="Brokers of one Raft group, which elects its leader.")] = 0,
+    console: Annotated[bool, typer.Option("--console/--no-console", help="Start the web console as well.")] = True,
 ) -> None:
-    """Run a name server and a broker in one process, on loopback: for development and tests."""
-    from kourou.cli import serve
+    """Run a name server and a broker in one process, on loopback: for development and tests.
 
-    run(lambda: serve.run_all(host, namesrv_port, port, store, config, assign or [], ready_file), log_level)
+    With --brokers, --slaves or --raft, run a whole cluster: a process for the name server and for each broker.
+    """
+    if brokers is None and not slaves and not sync and not raft:
+        from kourou.cli import serve
+
+        ports = (9876 if namesrv_port is None else namesrv_port, 10911 if port is None else port)
+        run(
+            lambda: serve.run_all(host, *ports, store, config, assign or [], ready_file, with_console=console),
+            log_level,
+        )
+        return
+    from kourou.cli.run_cluster import ClusterOptions, run_cluster
+
+    if port is not None:
+        raise typer.BadParameter(f"--port {port}: the brokers of a cluster have free ports; remove it")
+    if raft and (brokers is not None or slaves or sync):
+        raise typer.BadParameter("--raft: the group is the whole cluster; remove --brokers, --slaves and --sync")
+    options = ClusterOptions(
+        1 if brokers is None else brokers,
+        slaves,
+        sync,
+        raft,
+        host,
+        namesrv_port,
+        store,
+        config,
+        assign or [],
+        ready_file,
+        log_level,
+        console,
+    )
+    run(lambda: run_cluster(options), log_level)
 
 
 promise(app, "send", "kourou.cli.sending", "send", "Send messages.")
@@ -106,10 +165,24 @@ promise(
 )
 promise(
     app,
+    "console",
+    "kourou.cli.console",
+    "console",
+    "Serve the web console: pages for brokers, topics, groups and messages.",
+)
+promise(
+    app,
     "doctor",
     "kourou.cli.doctor",
     "doctor",
     "Check addresses, ports, advertised IPs, disk, clock and versions, and say what to change.",
+)
+promise(
+    app,
+    "top",
+    "kourou.cli.top",
+    "top",
+    "Show brokers, groups and topics with their rates and lags, and problems first.",
 )
 promise(
     app, "bench", "kourou.cli.bench", "bench", "Measure the throughput, latency and CPU time per message of a broker."
@@ -122,7 +195,7 @@ promise(
     "store",
     "kourou.cli.store",
     "app",
-    "Verify and inspect the files of a store, Kourou's or Apache's, even while it is in use.",
+    "Verify, inspect and convert the files of a store, Kourou's or Apache's.",
 )
 promise(
     app,

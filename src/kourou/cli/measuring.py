@@ -30,7 +30,7 @@ class Histogram:
         self.highest = max(self.highest, value)
 
     def at(self, share: float) -> int:
-        """The latency that this share of them does not exceed; 0 if there are none."""
+        """The latency that this share of all latencies does not exceed; 0 if there are none."""
         wanted = share * self.count
         seen = 0
         for bucket in sorted(self._counts):

@@ -37,7 +37,7 @@ def show(*lines: str, error: bool = False) -> None:
     """
     text = "".join(f"{printable_lines(line)}\n" for line in lines)
     if error:
-        with suppress(OSError):  # there is nowhere else to report it
+        with suppress(OSError):  # the failure can't be reported anywhere else
             _write(sys.stderr, text)
         return
     try:
@@ -66,7 +66,7 @@ def _write(stream: TextIO, text: str) -> None:
 
 
 def discard_output() -> None:
-    """Discards what is still in buffers; otherwise Python would report a closed pipe at exit."""
+    """Discards the rest of the buffers; otherwise Python would report a closed pipe at exit."""
     try:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
@@ -136,7 +136,7 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, fold
         table.add_column(Text(printable(column)), justify=justify, overflow="fold", no_wrap=not fold)
     for row in listed:
         table.add_row(*(Text(cell(value)) for value in row))
-    _show_laid_out(table)
+    show_laid_out(table)
 
 
 def show_facts(facts: Mapping[str, object]) -> None:
@@ -145,8 +145,22 @@ def show_facts(facts: Mapping[str, object]) -> None:
     show(*(f"{printable(name):<{width}} : {cell(value)}" for name, value in facts.items()))
 
 
-def _show_laid_out(table: Any) -> None:
-    """Lays a table out with rich, without colours, and writes it by `show`."""
+def is_terminal() -> bool:
+    """Are the standard input and output a terminal?"""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def live_screen() -> Any:
+    """A `rich.live.Live` over the whole terminal. It must show only `Text` of `cell`."""
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    return Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+
+
+def show_laid_out(table: Any) -> None:
+    """Lays out a table, or several parts, with rich, without colours, and writes it by `show`. Raises OutputClosed."""
     from rich.console import Console
 
     width = Console().width
@@ -163,12 +177,15 @@ __all__ = [
     "cell",
     "discard_output",
     "is_output_closed",
+    "is_terminal",
     "json_line",
+    "live_screen",
     "printable",
     "rounded",
     "show",
     "show_error",
     "show_facts",
     "show_json",
+    "show_laid_out",
     "show_table",
 ]

@@ -1,4 +1,4 @@
-"""`kourou pipeline`: the Spark jobs. What the commands have in common; the commands are in pipelines_*.py.
+"""`kourou pipeline`: the Spark jobs. The common part of the commands, which are in pipelines_*.py.
 
 Nothing here imports Spark, or anything that needs it, before a verb runs: `kourou --help` and the base install do
 without. A verb declares its options, and hands `execute` a function that is given a `Runner` and returns a `RunReport`.

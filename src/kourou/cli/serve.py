@@ -16,8 +16,10 @@ from kourou.broker.properties import (
     unknown_keys as broker_unknown_keys,
     unused_keys as broker_unused_keys,
 )
-from kourou.broker.settings import BrokerSettings, Role
+from kourou.broker.settings import BrokerSettings
+from kourou.cli.console_child import ConsoleChild
 from kourou.cli.output import show
+from kourou.controller.settings import ControllerSettingError, ControllerSettings, is_controller_property
 from kourou.nameserver.settings import (
     SettingError,
     Settings,
@@ -27,10 +29,20 @@ from kourou.nameserver.settings import (
     unknown_keys,
     unused_keys,
 )
-from kourou.net.tls import TlsSettings
+from kourou.net.tls import TlsMode, TlsSettings
+from kourou.server.access_files import PLAIN_ACL, controller_access, with_access_of
 from kourou.server.address import own_address
 from kourou.server.broker import BrokerPaths, BrokerProcess
-from kourou.server.conf import AddressError, ConfError, client_tls_settings, parse_assignments, read_conf, tls_settings
+from kourou.server.conf import (
+    AddressError,
+    ConfError,
+    outgoing_tls_settings,
+    parse_assignments,
+    read_conf,
+    tls_settings,
+)
+from kourou.server.controller import ControllerProcess
+from kourou.server.ha_gate import controller_security
 from kourou.server.nameserver import NameServerProcess
 from kourou.server.process import allow_many_connections, run_until_stopped, write_ready_file
 from kourou.store.settings import SMALL, StoreSettings
@@ -39,7 +51,13 @@ log = logging.getLogger(__name__)
 
 
 async def namesrv(
-    config: Path | None, host: str | None, port: int | None, assignments: list[str], ready_file: Path | None
+    config: Path | None,
+    host: str | None,
+    port: int | None,
+    assignments: list[str],
+    ready_file: Path | None,
+    *,
+    is_member: bool = False,
 ) -> None:
     """`kourou namesrv`. Files have Apache's paths: in ~/namesrv, and the settings in the file given with -c.
 
@@ -54,7 +72,10 @@ async def namesrv(
     given = read_conf(config) if config else {}
     given.pop("configStorePath", None)  # the given file itself, even if it was moved after it was written
     settings = _with(defaults, given, config)
-    await _serve_namesrv(settings, given, parse_assignments(assignments), host, port, ready_file)
+    assigned = parse_assignments(assignments)
+    if "true" in (given.get("aclEnable"), assigned.get("aclEnable")) and not settings.plain_acl_file:
+        settings = replace(settings, plain_acl_file=_beside_configuration(config))
+    await _serve_namesrv(settings, given, assigned, host, port, ready_file, is_member=is_member)
 
 
 async def run_all(
@@ -65,8 +86,10 @@ async def run_all(
     config: Path | None,
     assignments: list[str],
     ready_file: Path | None,
+    *,
+    with_console: bool = False,
 ) -> None:
-    """`kourou run`: a name server and a broker in one process.
+    """`kourou run`: a name server and a broker in one process, and the console as a child.
 
     Settings that requests changed are kept in the store, and the next run with this store uses them."""
     root = store.resolve()
@@ -89,23 +112,46 @@ async def run_all(
         BrokerSettings(port=port), SMALL, ProcessSettings(bind_address=bind, store_root=str(root)), {}
     )
     configuration = _configured(defaults, given, config)
+    settings = with_access_of(settings, configuration)
     tls = tls_settings(given)
+    in_tls = configuration.process.name_servers_in_tls or tls.mode is TlsMode.ENFORCING
+    outgoing_tls = outgoing_tls_settings(given, wanted=in_tls)
     allow_many_connections()
-    name_server = NameServerProcess(settings, tls=tls, other_properties=other_properties(last))
+    name_server = NameServerProcess(
+        settings,
+        tls=tls,
+        broker_tls=outgoing_tls,
+        other_properties=other_properties(last),
+        shares_users=True,
+    )
     broker: BrokerProcess | None = None
+    console = ConsoleChild()
 
     async def start() -> None:
         nonlocal broker
         try:
             await name_server.start()
-            broker = _broker_process(configuration, [name_server.address], tls)
+            broker = _broker_process(configuration, [name_server.address], tls, outgoing_tls)
             await broker.start()
+            name_server.share_users(broker.machine.access_control.directory)
         except AddressError as error:
             raise ConfError(_beside(error, settings.listen_port, configuration.broker.port, store)) from None
-        write_ready_file(ready_file, namesrv=name_server.address, broker=broker.address, store=str(broker.store_root))
+        if with_console:
+            console.listen()
+        write_ready_file(
+            ready_file,
+            namesrv=name_server.address,
+            broker=broker.address,
+            ha=broker.settings.ha_address,
+            console=console.url,
+            store=str(broker.store_root),
+        )
         show(f"kourou is ready: name server {name_server.address}, broker {broker.address}")
+        guarded = configuration.broker.authenticates or configuration.process.plain_acl
+        await console.start(name_server.address, accounts=guarded)
 
     async def stop() -> None:
+        await console.stop()
         if broker is not None:
             await broker.stop()
         await name_server.stop()
@@ -114,8 +160,9 @@ async def run_all(
 
 
 def _beside(error: AddressError, namesrv_port: int, port: int, store: Path) -> str:
-    """What to do when a port of `kourou run` is in use, usually by another `kourou run`."""
-    other = f"--namesrv-port {namesrv_port + 1} --port {port + 10} --store {store}-2"
+    """The remedy if a port of `kourou run` is in use, usually by another `kourou run`."""
+    name_server, broker = (at + step if at and at + step < 65536 else 0 for at, step in ((namesrv_port, 1), (port, 10)))
+    other = f"--namesrv-port {name_server} --port {broker} --store {store}-2"
     return (
         f"{error.problem}. If Kourou or RocketMQ runs there already, use it or stop it. To run another beside it, "
         f"with a store of its own: kourou run {other} (make run ARGS='{other}'); port 0 is any free one"
@@ -129,8 +176,13 @@ async def broker(
     name_servers: str | None,
     assignments: list[str],
     ready_file: Path | None,
+    *,
+    is_member: bool = False,
 ) -> None:
-    """`kourou broker`: files have Apache's paths, in ~/store, unless broker.conf sets others."""
+    """`kourou broker`: files have Apache's paths, in ~/store, unless broker.conf sets others.
+
+    A member of a cluster stops when its standard input ends, and a slave is ready when it follows its master.
+    """
     given = {**(read_conf(config) if config else {}), **parse_assignments(assignments)}
     if name_servers is not None:
         given["namesrvAddr"] = name_servers
@@ -155,15 +207,23 @@ async def broker(
     if not addresses:
         log.warning("no name server is given (-n HOST:PORT or namesrvAddr): clients will not find this broker")
     allow_many_connections()
-    name_server_tls = client_tls_settings(given) if configuration.process.name_servers_in_tls else None
-    process = _broker_process(configuration, addresses, tls_settings(given), name_server_tls)
+    outgoing_tls = outgoing_tls_settings(given, wanted=configuration.process.name_servers_in_tls)
+    process = _broker_process(configuration, addresses, tls_settings(given), outgoing_tls)
 
     async def start() -> None:
         await process.start()
-        write_ready_file(ready_file, broker=process.address, store=str(process.store_root))
+        if is_member:
+            await process.has_master()
+        write_ready_file(
+            ready_file,
+            broker=process.address,
+            ha=process.settings.ha_address,
+            store=str(process.store_root),
+            open_ports=process.open_ports,
+        )
         show(f"kourou broker is ready: {process.settings.name} at {process.address}")
 
-    await run_until_stopped(start, process.stop)
+    await run_until_stopped(start, process.stop, with_input=is_member)
 
 
 def _configured(defaults: Configuration, given: Mapping[str, str], source: Path | None) -> Configuration:
@@ -171,22 +231,32 @@ def _configured(defaults: Configuration, given: Mapping[str, str], source: Path 
         configuration = configure(defaults, given)
     except PropertyError as error:
         raise ConfError(f"{source}: {error}" if source else str(error)) from None
+    configuration = _with_plain_acl_file(configuration, source)
     for key in broker_unknown_keys(given):
         log.warning("property %s is unknown and ignored", key)
     for key in broker_unused_keys(given):
         log.info("property %s has no effect in Kourou and is ignored", key)
-    if configuration.broker.role is Role.SYNC_MASTER:
-        log.warning(
-            "brokerRole=SYNC_MASTER has no effect: there is no replication yet, messages are stored on this disk only"
-        )
     return configuration
+
+
+def _with_plain_acl_file(configuration: Configuration, source: Path | None) -> Configuration:
+    """plain_acl.yml is beside the configuration file, unless another place is given."""
+    process = configuration.process
+    if process.plain_acl_file:
+        return configuration
+    return replace(configuration, process=replace(process, plain_acl_file=_beside_configuration(source)))
+
+
+def _beside_configuration(source: Path | None) -> str:
+    folder = source.resolve().parent if source is not None else Path("conf")
+    return str(folder / PLAIN_ACL)
 
 
 def _broker_process(
     configuration: Configuration,
     name_servers: list[str],
     tls: TlsSettings | None,
-    name_server_tls: TlsSettings | None = None,
+    outgoing_tls: TlsSettings | None = None,
 ) -> BrokerProcess:
     """Listens on loopback unless --host, bindAddress or brokerIP1 gives a host, which is also announced to clients."""
     broker, process = configuration.broker, configuration.process
@@ -208,7 +278,7 @@ def _broker_process(
         host=bind,
         fast_port=broker.port - 2 if broker.port > 2 else None,
         tls=tls,
-        name_server_tls=name_server_tls,
+        outgoing_tls=outgoing_tls,
     )
 
 
@@ -226,7 +296,8 @@ async def _serve_namesrv(
     host: str | None,
     port: int | None,
     ready_file: Path | None,
-    store: Path | None = None,
+    *,
+    is_member: bool,
 ) -> None:
     """`given` are the properties of the file, which `settings` contain; `assigned` those of the command line."""
     settings = _with(settings, assigned, None)
@@ -235,16 +306,67 @@ async def _serve_namesrv(
     if port is not None:
         settings = replace(settings, listen_port=port)
     properties = {**given, **assigned}
+    has_controller = settings.enable_controller_in_namesrv
     for key in unknown_keys(properties):
-        log.warning("property %s is unknown and ignored", key)
+        if not (has_controller and is_controller_property(key)):
+            log.warning("property %s is unknown and ignored", key)
     for key in unused_keys(properties):
         log.info("property %s has no effect in Kourou and is ignored", key)
     allow_many_connections()
-    process = NameServerProcess(settings, tls=tls_settings(properties), other_properties=other_properties(given))
+    tls, broker_tls = tls_settings(properties), outgoing_tls_settings(properties, wanted=False)
+    process = NameServerProcess(settings, tls=tls, broker_tls=broker_tls, other_properties=other_properties(given))
+    elector = _controller_process(properties, host, tls, broker_tls) if has_controller else None
 
     async def start() -> None:
         await process.start()
-        write_ready_file(ready_file, namesrv=process.address, store=str(store) if store else None)
-        show(f"kourou name server is ready: {process.address}")
+        if elector is not None:
+            await elector.start()
+        address = None if elector is None else elector.address
+        write_ready_file(ready_file, namesrv=process.address, controller=address, open_ports=process.open_ports)
+        show(f"kourou name server is ready: {process.address}" + (f", controller {address}" if address else ""))
 
-    await run_until_stopped(start, process.stop)
+    async def stop() -> None:
+        if elector is not None:
+            await elector.stop()
+        await process.stop()
+
+    await run_until_stopped(start, stop, with_input=is_member)
+
+
+async def controller(
+    config: Path | None, host: str | None, assignments: list[str], ready_file: Path | None, *, is_member: bool = False
+) -> None:
+    """`kourou controller`: the properties of Apache's controller.conf."""
+    properties = {**(read_conf(config) if config else {}), **parse_assignments(assignments)}
+    for key in properties:
+        if not is_controller_property(key) and not key.startswith("tls."):
+            log.warning("property %s is unknown and ignored", key)
+    allow_many_connections()
+    broker_tls = outgoing_tls_settings(properties, wanted=False)
+    process = _controller_process(properties, host, tls_settings(properties), broker_tls)
+
+    async def start() -> None:
+        await process.start()
+        write_ready_file(ready_file, controller=process.address)
+        show(f"kourou controller is ready: {process.address}")
+
+    await run_until_stopped(start, process.stop, with_input=is_member)
+
+
+def _controller_process(
+    properties: Mapping[str, str], host: str | None, tls: TlsSettings | None, broker_tls: TlsSettings | None
+) -> ControllerProcess:
+    """Raises ConfError."""
+    defaults = ControllerSettings(store=str(Path.home() / "DledgerController"))
+    try:
+        settings = defaults.with_properties(properties)
+    except ControllerSettingError as error:
+        raise ConfError(str(error)) from None
+    if host in ("0.0.0.0", "::") and not settings.peers.strip(" ;"):
+        raise ConfError(
+            f"--host {host}: brokers need an address of the controller that they can reach: set "
+            "controllerDLegerPeers=n0-HOST:PORT"
+        )
+    access = controller_access(properties)
+    security = controller_security(properties, tls)
+    return ControllerProcess(settings, host=host, tls=tls, broker_tls=broker_tls, access=access, security=security)

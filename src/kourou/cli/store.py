@@ -1,4 +1,7 @@
-"""`kourou store`: verifies and inspects the files of a store, without a broker: see verifying.py and inspecting.py."""
+"""`kourou store`: verifies, inspects and converts the files of a store, without a broker.
+
+See verifying.py, inspecting.py and converting.py.
+"""
 
 from enum import Enum
 from pathlib import Path
@@ -6,9 +9,7 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(
-    help="Verify and inspect the files of a store, Kourou's or Apache's, even while it is in use.", no_args_is_help=True
-)
+app = typer.Typer(help="Verify, inspect and convert the files of a store, Kourou's or Apache's.", no_args_is_help=True)
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The store's root (storePathRootDir).")]
 CommitLog = Annotated[
@@ -39,6 +40,53 @@ def verify(directory: Directory, commit_log: CommitLog = None, live: Live = Fals
 
     log_to_stderr("WARNING")
     raise typer.Exit(verifying.verify(directory, commit_log, live=live, as_json=as_json))
+
+
+class Layout(Enum):
+    """What `convert` makes."""
+
+    PLAIN = "plain"
+    DLEDGER = "dledger"
+
+
+class Uncommitted(Enum):
+    """What `convert` does with entries that DLedger does not call committed."""
+
+    KEEP = "keep"
+    DROP = "drop"
+
+
+@app.command()
+def convert(
+    directory: Directory,
+    target: Annotated[Path, typer.Argument(metavar="NEW_DIR", help="The new store; it must be empty or missing.")],
+    to: Annotated[
+        Layout | None, typer.Option(help="The new layout, as a check: it is always the one that DIR does not have.")
+    ] = None,
+    self_id: Annotated[
+        str | None,
+        typer.Option(help="dLegerSelfId: the member to read, if there are several, or to write. Default: n0."),
+    ] = None,
+    dledger_data: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="DLedger's entries, if they are not in DIR/dledger-*/data."),
+    ] = None,
+    uncommitted: Annotated[
+        Uncommitted, typer.Option(help="Keep or drop entries after the last one that DLedger calls committed.")
+    ] = Uncommitted.KEEP,
+    commit_log: CommitLog = None,
+    as_json: Json = False,
+) -> None:
+    """Convert a store from DLedger's layout to the plain one, or back. DIR is not changed.
+
+    If it is interrupted, run it again: it continues. Exit code 1: the new store was not completed.
+    """
+    from kourou.cli import converting
+    from kourou.cli.running import log_to_stderr
+
+    log_to_stderr("WARNING")
+    wanted = converting.Wanted(to.value if to else None, self_id, uncommitted.value, dledger_data)
+    raise typer.Exit(converting.convert(directory, commit_log, target, wanted, as_json=as_json))
 
 
 @app.command()

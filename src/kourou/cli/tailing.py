@@ -3,9 +3,8 @@
 It joins no group: it pulls from all queues and commits nothing, so it does not affect any consumer.
 """
 
-from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,12 +14,7 @@ from kourou.cli.running import CommandError, JsonOutput, LogLevel, NameServers, 
 from kourou.cli.times import Ends, parse_start
 
 if TYPE_CHECKING:
-    import asyncio
-
-TAIL_GROUP = "TOOLS_CONSUMER"
-POLL_SECONDS = 15.0
-ROUTE_SECONDS = 30.0
-RETRY_SECONDS = 1.0
+    from kourou.client.tailing import TailStart
 
 
 def tail(
@@ -58,98 +52,36 @@ class _Wanted:
 
 
 async def _tail(name_servers: str | None, wanted: _Wanted, form: BodyForm, limit: int | None, *, as_json: bool) -> None:
+    from kourou.client.tailing import NoSuchQueueError, Tail
+    from kourou.protocol.system_names import TOOLS_GROUP
+
     shown = 0
     async with open_client(name_servers) as mq:
-        messages = _messages(mq, wanted)
+        tailed = Tail(
+            mq.pull(group=TOOLS_GROUP),
+            wanted.topic,
+            start=_start(wanted.start),
+            tags=wanted.tags,
+            sql=wanted.sql,
+            queue=wanted.queue,
+            follow=wanted.follow,
+        )
+        messages = tailed.messages()
         try:
             async for message in messages:
+                if wanted.key is not None and wanted.key not in message.keys:
+                    continue
                 show_message(message, form, as_json=as_json)
                 shown += 1
                 if shown == limit:
                     break
+        except NoSuchQueueError:
+            raise CommandError(f"--queue {wanted.queue}: {wanted.topic} has no such queue") from None
         finally:
             await messages.aclose()
 
 
-async def _messages(mq: Any, wanted: _Wanted) -> AsyncGenerator[Any, None]:
-    """The messages of all queues, in the order in which they arrive. Ends when all are read, unless it follows."""
-    import asyncio
-
-    consumer = mq.pull(group=TAIL_GROUP)
-    found: asyncio.Queue[Any] = asyncio.Queue(maxsize=1000)
-    readers: dict[Any, asyncio.Task[None]] = {}
-    first = True
-    try:
-        while True:
-            queues = [q for q in await consumer.queues(wanted.topic) if wanted.queue in (None, q.queue_id)]
-            if first and wanted.queue is not None and not queues:
-                raise CommandError(f"--queue {wanted.queue}: {wanted.topic} has no such queue")
-            for queue in queues:
-                if queue not in readers:
-                    start = wanted.start if first else Ends.FIRST
-                    readers[queue] = asyncio.create_task(_read(consumer, queue, start, wanted, found))
-            first = False
-            until = asyncio.get_running_loop().time() + ROUTE_SECONDS
-            async for message in _taken(found, readers, until):
-                yield message
-            _raise_faults(readers)
-            if not wanted.follow and all(task.done() for task in readers.values()) and found.empty():
-                return
-    finally:
-        for task in readers.values():
-            task.cancel()
-        await asyncio.gather(*readers.values(), return_exceptions=True)
-
-
-async def _taken(found: "asyncio.Queue[Any]", readers: dict[Any, "asyncio.Task[None]"], until: float) -> Any:
-    """The messages that the readers found, until a time, or until all readers have ended."""
-    import asyncio
-
-    loop = asyncio.get_running_loop()
-    while (left := until - loop.time()) > 0:
-        looking = [task for task in readers.values() if not task.done()]
-        failed = any(task.done() and task.exception() is not None for task in readers.values())
-        if found.empty() and (failed or not looking):
-            return
-        getting = asyncio.ensure_future(found.get())
-        await asyncio.wait((getting, *looking), timeout=left, return_when=asyncio.FIRST_COMPLETED)
-        if getting.done():
-            yield getting.result()
-        else:
-            getting.cancel()
-
-
-def _raise_faults(readers: dict[Any, "asyncio.Task[None]"]) -> None:
-    for task in readers.values():
-        if task.done() and (error := task.exception()) is not None:
-            raise error
-
-
-async def _read(consumer: Any, queue: Any, start: Ends | float, wanted: _Wanted, found: "asyncio.Queue[Any]") -> None:
-    import asyncio
-
-    from kourou.protocol.errors import KourouError
-
-    if start is Ends.FIRST:
-        offset = await consumer.min_offset(queue)
-    elif start is Ends.LAST:
-        offset = await consumer.max_offset(queue)
-    else:
-        offset = await consumer.search_offset(queue, start)
-    end = None if wanted.follow else await consumer.max_offset(queue)
-    while end is None or offset < end:
-        try:
-            batch = await consumer.pull(
-                queue, offset, tags=wanted.tags, sql=wanted.sql, wait=POLL_SECONDS if wanted.follow else 0.0
-            )
-        except KourouError as error:
-            if not error.retriable or not wanted.follow:
-                raise
-            await asyncio.sleep(RETRY_SECONDS)
-            continue
-        for message in batch.messages:
-            if wanted.key is None or wanted.key in message.keys:
-                await found.put(message)
-        if not batch.messages and batch.next_offset == offset and not wanted.follow:
-            return
-        offset = batch.next_offset
+def _start(wanted: Ends | float) -> "TailStart":
+    if isinstance(wanted, Ends):
+        return "first" if wanted is Ends.FIRST else "last"
+    return wanted

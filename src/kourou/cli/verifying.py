@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from kourou.cli.output import printable, show, show_error, show_json
+from kourou.store.dledger import looks_like_dledger
 from kourou.store.errors import StoreError
 from kourou.store.offline import StoreFiles
 from kourou.store.verify import Finding, Progress, Report, Verifier
@@ -23,6 +24,9 @@ def verify(root: Path, commit_log: Path | None, *, live: bool, as_json: bool) ->
         files = StoreFiles.at(root, commit_log)
         if not files.is_store:
             show_error(f"{root} is not a store: it has neither commitlog/ nor a checkpoint")
+            return NOT_CHECKED
+        if looks_like_dledger(root, files.disk):
+            show_error(f"{root} is in DLedger's layout, which only kourou store convert reads: it checks every record")
             return NOT_CHECKED
         lock = None if live else files.lock()
     except (StoreError, OSError) as error:
@@ -46,7 +50,7 @@ def verify(root: Path, commit_log: Path | None, *, live: bool, as_json: bool) ->
 
 def _run(files: StoreFiles, live: bool, as_json: bool) -> tuple[Report, float]:
     begin = time.perf_counter()
-    with _bar(sys.stderr.isatty() and not as_json) as progress:
+    with progress_bar(wanted=not as_json) as progress:
         verifier = Verifier(files, live, None if as_json else _print_finding, progress)
         return verifier.run(), time.perf_counter() - begin
 
@@ -76,9 +80,9 @@ def _document(report: Report, seconds: float) -> dict[str, Any]:
 
 
 @contextmanager
-def _bar(wanted: bool) -> Iterator[Progress | None]:
-    """A progress bar on a terminal. Findings are printed above it."""
-    if not wanted:
+def progress_bar(*, wanted: bool) -> Iterator[Progress | None]:
+    """A progress bar, if the standard error is a terminal. Findings are printed above it."""
+    if not wanted or not sys.stderr.isatty():
         yield None
         return
     from rich.console import Console

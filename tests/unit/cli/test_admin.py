@@ -61,6 +61,7 @@ def test_groups_have_settings(broker: EmbeddedThread) -> None:
 
 def test_messages_are_found(broker: EmbeddedThread) -> None:
     (row,) = admin(broker, "queryMsgByKey", "-t", "orders", "-k", "42")
+    assert admin(broker, "queryMsgByKey", "-t", "orders", "-k", "paid", "-p", "T") == [row]
     (facts,) = admin(broker, "queryMsgByUniqueKey", "-t", "orders", "-i", str(row["msgId"]))
     assert facts == row
     assert (facts["body"], facts["tags"], facts["keys"]) == ("hello", "paid", ["42"])
@@ -167,6 +168,7 @@ def test_numbers_are_numbers(broker: EmbeddedThread) -> None:
         (("skipAccumulatedMessage", "-g", "nosuch", "-t", "orders"), "Group nosuch does not exist"),
         (("producerConnection", "-g", "nosuch", "-t", "orders"), "nosuch"),
         (("queryMsgByKey", "-t", "orders", "-k", "nosuch"), "no message with key nosuch"),
+        (("queryMsgByKey", "-t", "orders", "-k", "42", "-p", "T"), "no message with tag 42"),
         (("queryMsgByUniqueKey", "-t", "orders", "-i", "nosuch"), "no message with unique id nosuch"),
         (("topicList", "--clusterName", "nosuch"), "cluster 'nosuch' does not exist"),
         (("clusterList", "-c", "nosuch"), "cluster 'nosuch' does not exist"),

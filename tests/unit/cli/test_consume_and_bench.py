@@ -10,9 +10,12 @@ from collections.abc import Iterator
 import pytest
 from typer.testing import CliRunner, Result
 
+import kourou.sync as kourou_sync
 from kourou.cli.main import app
 from kourou.cli.measuring import Histogram, cpu_ns, is_local, listening_pid
+from kourou.client import Client, Message
 from kourou.embedded import EmbeddedThread
+from kourou.protocol.codes import SysFlag
 
 DEADLINE_S = 60.0
 
@@ -55,7 +58,7 @@ def test_tags_choose_and_idle_ends(broker: EmbeddedThread) -> None:
     assert (row["body"], row["tags"], row["keys"]) == ("of b", "b", [])
 
 
-def test_a_message_that_nobody_read_is_not_acknowledged(broker: EmbeddedThread) -> None:
+def test_a_message_that_was_not_printed_is_not_acknowledged(broker: EmbeddedThread) -> None:
     kourou(broker, "send", "unread", "x")
     command = [sys.executable, "-m", "kourou", "consume", "unread", "-g", "unread-group", "--from", "first"]
     environment = {**os.environ, "NAMESRV_ADDR": broker.namesrv}
@@ -80,9 +83,29 @@ def test_a_command_consumes_and_its_failure_means_again(broker: EmbeddedThread) 
     bad = kourou(broker, *consume, "-g", "bad", "--exec", f'{sys.executable} -c "raise SystemExit(3)"')
     assert "ended with 3; it will be delivered again" in bad.stderr
     assert _again(broker, "bad")
+    unread = kourou(broker, *consume, "-g", "unread-input", "--exec", "true")  # it has ended before it gets its input
+    assert (unread.exit_code, unread.output) == (0, "")
     missing = kourou(broker, *consume, "-g", "missing", "--exec", "/no/such/command")
     assert missing.exit_code == 1
     assert "/no/such/command: No such file" in missing.stderr
+
+
+def test_a_body_that_can_not_be_read_is_a_failed_message(broker: EmbeddedThread) -> None:
+    """It used to end the command, and every later one at the same message."""
+    with kourou_sync.connect(broker.namesrv) as mq:
+
+        async def send(client: Client) -> None:
+            draft = client.producer().draft("damaged", Message(body=b"no zlib"))
+            draft.sys_flag = int(SysFlag.COMPRESSED)
+            await client.producer().send_draft(draft, None)
+
+        mq.run(send)
+    consume = ("consume", "damaged", "--from", "first", "--limit", "1", "--idle", "20s", "-g", "readers")
+    done = kourou(broker, *consume, "--exec", "cat")
+    assert done.exit_code == 0
+    assert "can't be read" in done.stderr
+    assert "it will be delivered again" in done.stderr
+    assert _again(broker, "readers")
 
 
 def _again(broker: EmbeddedThread, group: str) -> bool:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from tests.mqadmin_page import STATES, read_page
 
 from kourou.cli.admin import app
 
@@ -15,8 +16,14 @@ def apache() -> dict[str, list[tuple[str, str, bool]]]:
     found: dict[str, list[tuple[str, str, bool]]] = defaultdict(list)
     for line in FLAGS.read_text().splitlines():
         if not line.startswith("#"):
-            command, short, long, kind = line.split()
-            found[command].append((f"-{short}", f"--{long}", kind == "flag"))
+            command, *option = line.split()
+            found[command] += []
+            if option:
+                short, long, kind = option
+                short = long if short == "-" else short
+                found[command].append(
+                    ("-" * (1 + (short == long)) + short, f"--{long.replace('_', ' ')}", kind == "flag")
+                )
     return found
 
 
@@ -31,9 +38,12 @@ def test_every_option_of_mqadmin_is_taken(name: str) -> None:
         assert getattr(options[short], "is_flag", False) == is_flag, f"{short} of {name}: a flag, or with a value?"
 
 
-def test_the_list_is_of_our_commands() -> None:
+def test_the_commands_are_those_of_mqadmin() -> None:
     commands = set(typer.main.get_group(app).commands)
-    assert set(apache()) <= commands
-    assert commands - set(apache()) == {"getNamesrvConfig", "queryConsumerGroups"}, (
-        "the one has none, the other is ours"
-    )
+    assert set(apache()) - commands == set()
+    assert commands - set(apache()) == {"queryConsumerGroups", "promote", "demote", "raft"}, "these are ours"
+
+
+def test_the_page_lists_the_commands_of_mqadmin() -> None:
+    assert [row.command for row in read_page() if row.state not in STATES] == []
+    assert sorted(row.command for row in read_page()) == sorted(apache())

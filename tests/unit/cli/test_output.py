@@ -1,4 +1,4 @@
-"""What reaches the terminal, and what happens when nobody reads it."""
+"""What reaches the terminal, and what happens when the reader has gone."""
 
 import io
 import json
@@ -132,7 +132,7 @@ def test_an_output_that_takes_no_more_is_an_error(broker: EmbeddedThread) -> Non
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]])
-def test_a_reader_that_goes_is_no_error(broker: EmbeddedThread, form: list[str]) -> None:
+def test_a_closed_pipe_is_not_an_error(broker: EmbeddedThread, form: list[str]) -> None:
     """`kourou admin getBrokerConfig | head` exits 0, however much was written."""
     config = start(broker, "admin", "getBrokerConfig", "-b", broker.address, *form)
     assert config.stdout is not None and config.stderr is not None

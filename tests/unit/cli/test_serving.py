@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -136,7 +137,7 @@ NAMESRV = ("namesrv", "-p", "0")
 # ── Life ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_ready_file_says_who_and_where(start: Start) -> None:
+def test_the_ready_file_has_pid_and_addresses(start: Start) -> None:
     server = start(*NAMESRV)
     host, _, port = server.ready["namesrv"].rpartition(":")
     assert server.ready == {
@@ -256,7 +257,7 @@ def test_words_of_the_command_line_come_last(start: Start, tmp_path: Path) -> No
 
 
 def test_run_remembers_settings_and_nothing_else(start: Start, tmp_path: Path) -> None:
-    run = ("run", "--namesrv-port", "0", "--store", str(tmp_path / "store"))
+    run = ("run", "--no-console", "--namesrv-port", "0", "--store", str(tmp_path / "store"))
     server = start(*run)
     assert server.ready["store"] == str(tmp_path / "store")
     server.put("x")
@@ -301,12 +302,12 @@ def test_tls_from_the_file(start: Start, tmp_path: Path, certificate: tuple[Path
     keys = f"tls.server.certPath={cert}\ntls.server.keyPath={key}\ntls.server.keyPassword=secret\n"
     (tmp_path / "tls.properties").write_text(keys)
     conf = tmp_path / "namesrv.conf"
-    conf.write_text(f"tls.config.file={tmp_path / 'tls.properties'}\ntls.server.mode=enforcing\ntls.ciphers=x\n")
+    conf.write_text(f"tls.config.file={tmp_path / 'tls.properties'}\ntls.server.mode=enforcing\ntls.provider=x\n")
     trusting = TlsSettings(test_mode=False, verify_peer=True, trust_path=str(cert))
     body = b"waitSecondsForService=7"
     for _ in range(2):
         server = start(*NAMESRV, "-c", str(conf))
-        assert "property tls.ciphers has no effect in Kourou and is ignored" in server.log
+        assert "property tls.provider has no effect in Kourou and is ignored" in server.log
         with pytest.raises(ConnectionLostError):
             server.get()
         answer = asyncio.run(server.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body, tls=trusting))
@@ -335,13 +336,15 @@ def test_a_port_of_run_that_is_taken(environment: dict[str, str], tmp_path: Path
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         for ports in (("--namesrv-port", str(port), "--port", "0"), ("--namesrv-port", "0", "--port", str(port))):
-            command = [*KOUROU, "run", *ports, "--store", str(tmp_path / "store")]
+            command = [*KOUROU, "run", "--no-console", *ports, "--store", str(tmp_path / "store")]
             done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT)
             assert done.returncode == 1
             line = done.stderr.splitlines()[-1]
             assert line.startswith(f"kourou: can't listen on 127.0.0.1:{port}: the port is in use.")
-            assert "kourou run --namesrv-port" in line
             assert "make run ARGS=" in line
+            remedy = re.search(r"kourou run --namesrv-port (\d+) --port (\d+) --store", line)
+            assert remedy is not None
+            assert [other == "0" for other in remedy.groups()] == [before == "0" for before in ports[1::2]]
 
 
 @pytest.mark.parametrize(
@@ -349,10 +352,10 @@ def test_a_port_of_run_that_is_taken(environment: dict[str, str], tmp_path: Path
     [
         ("listenPort=http", "listenPort=http: a whole number is expected"),
         ("enableTopicList=maybe", "enableTopicList=maybe: true or false is expected"),
-        ("x=\\u12", "\\u12 in properties is no character"),
+        ("x=\\u12", "invalid escape \\u12 in properties"),
         ("tls.server.mode=maybe", "tls.server.mode=maybe: disabled, permissive or enforcing is expected"),
         ("tls.config.file=/no/such/file", "/no/such/file can't be read: No such file or directory"),
-        ("tls.server.certPath=/no/such/file", "TLS can't be served"),
+        ("tls.server.certPath=/no/such/file", "the TLS settings of the server are invalid"),
     ],
 )
 def test_a_wrong_property_in_the_file(fail: Callable[..., str], tmp_path: Path, text: str, expected: str) -> None:
@@ -379,13 +382,13 @@ def test_other_mistakes(fail: Callable[..., str], tmp_path: Path, home: Path) ->
     assert "listenPort=x: a whole number is expected" in fail(*NAMESRV, "--set", "listenPort=x")
     assert "listenPort=70000: a number from 0 to 65535 is expected" in fail(*NAMESRV, "--set", "listenPort=70000")
     assert "namesrvAddr=a:70000: host:port is expected" in fail("broker", "-n", "a:70000")
-    assert "aclEnable=true: access control is not in this version" in fail("broker", "--set", "aclEnable=true")
+    assert "plain_acl.yml does not exist" in fail("broker", "--set", "aclEnable=true")
     assert "can't listen on 192.0.2.1:0" in fail(*NAMESRV, "--host", "192.0.2.1")
     ready = str(tmp_path / "nowhere" / "f")
     assert f"the ready file {ready} can't be written: No such file" in fail(*NAMESRV, "--ready-file", ready)
     (home / "namesrv").mkdir()
     (home / "namesrv" / "kvConfig.json").write_text("broken")
-    assert "mend or remove the file" in fail(*NAMESRV)
+    assert "repair or remove the file" in fail(*NAMESRV)
     kept = tmp_path / "store" / "namesrv" / "namesrv.properties"
     kept.parent.mkdir(parents=True)
     kept.write_text("waitSecondsForService=soon\n")

@@ -228,7 +228,7 @@ def test_a_store_that_was_not_closed(root: Path, places: list[int]) -> None:
     assert len(problems) == 2
     assert problems[0].startswith(f"commitlog/{base:020} {end - base}: the log ends here: ")
     assert problems[1] == (
-        "consumequeue/orders/1/00000000000000001000 960: entries 98 to 99: empty or not there, "
+        "consumequeue/orders/1/00000000000000001000 960: entries 98 to 99: empty or missing, "
         f"though records from log offset {places[-3]} on should have them"
     )
 
@@ -246,9 +246,9 @@ def running(root: Path) -> Iterator[Store]:
 def test_a_store_in_use_is_refused(root: Path, running: Store) -> None:
     code, out, err = run("verify", root)
     assert (code, out) == (2, "")
-    assert "is open already" in err and "--live" in err
+    assert "is already open" in err and "--live" in err
     # The lock is still there.
-    assert "is open already" in run("verify", root)[2]
+    assert "is already open" in run("verify", root)[2]
     report, problems = verified(root, "--live")
     assert problems == []
     assert "a broker is running" in notes(report)
@@ -274,7 +274,7 @@ sys.stdin.read()
     assert run("verify", root)[0] == 0
 
 
-def test_nobody_opens_the_store_while_it_is_verified(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_broker_opens_the_store_while_it_is_verified(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from kourou.store.errors import StoreInUseError
     from kourou.store.verify import Verifier
 
@@ -307,13 +307,13 @@ def test_a_flipped_bit_in_a_body(root: Path, places: list[int]) -> None:
     report, problems = verified(root)
     size = places[101] - place
     assert problems[0] == (
-        f"commitlog/{place - place % SEGMENT:020} {place % SEGMENT}: {size} bytes do not hold: "
-        f"its body does not fit its CRC; the log goes on at {places[101]}"
+        f"commitlog/{place - place % SEGMENT:020} {place % SEGMENT}: {size} bytes are invalid: "
+        f"its body does not match its CRC; the log continues at {places[101]}"
     )
     # Its queue has an entry for it, which leads to nothing that holds.
     assert problems[1] == (
-        f"consumequeue/orders/0/{1000:020} 0: entry 50: at log offset {place} there is no record that holds "
-        "(its body does not fit its CRC)"
+        f"consumequeue/orders/0/{1000:020} 0: entry 50: at log offset {place} there is no valid record "
+        "(its body does not match its CRC)"
     )
     assert len(problems) == 2
     assert report["records"] == 202
@@ -323,14 +323,14 @@ def test_a_flipped_bit_in_the_size_of_a_record(root: Path, places: list[int]) ->
     place = places[10]
     flip(root / SEGMENTS[0], place + 3)
     _, problems = verified(root)
-    assert problems[0].startswith(f"{SEGMENTS[0]} {place}: {places[11] - place} bytes do not hold: ")
+    assert problems[0].startswith(f"{SEGMENTS[0]} {place}: {places[11] - place} bytes are invalid: ")
     assert "entry 5: at log offset" in problems[1]
 
 
 def test_a_record_that_says_it_is_elsewhere(root: Path, places: list[int]) -> None:
     overwrite(root / SEGMENTS[0], places[3] + 28, struct.pack(">q", 7))
     _, problems = verified(root)
-    assert "it says that it stands at 7" in problems[0]
+    assert "its offset field says 7" in problems[0]
 
 
 def test_a_lost_sector_in_the_properties(root: Path, places: list[int]) -> None:
@@ -345,10 +345,12 @@ def test_a_lost_sector_in_the_properties(root: Path, places: list[int]) -> None:
 def test_a_lost_stretch_of_the_log(root: Path, places: list[int]) -> None:
     overwrite(root / SEGMENTS[1], 0, bytes(SEGMENT))
     report, problems = verified(root)
-    assert f"{SEGMENTS[1]} 0: {SEGMENT} bytes do not hold: never written; the log goes on at {2 * SEGMENT}" in problems
+    assert (
+        f"{SEGMENTS[1]} 0: {SEGMENT} bytes are invalid: never written; the log continues at {2 * SEGMENT}" in problems
+    )
     lost = [place for place in places if SEGMENT <= place < 2 * SEGMENT]
     assert report["records"] == 203 - len(lost)
-    assert sum("there is no record that holds" in line for line in problems) == len(lost)
+    assert sum("there is no valid record" in line for line in problems) == len(lost)
 
 
 def test_a_filler_that_is_gone(root: Path) -> None:
@@ -356,7 +358,7 @@ def test_a_filler_that_is_gone(root: Path) -> None:
     overwrite(root / SEGMENTS[0], at, bytes(8))
     _, problems = verified(root)
     assert problems == [
-        f"{SEGMENTS[0]} {at}: {SEGMENT - at} bytes do not hold: never written; the log goes on at {SEGMENT}"
+        f"{SEGMENTS[0]} {at}: {SEGMENT - at} bytes are invalid: never written; the log continues at {SEGMENT}"
     ]
 
 
@@ -366,7 +368,7 @@ def test_a_missing_a_short_and_a_strange_segment(root: Path) -> None:
         file.truncate(5000)
     (root / "commitlog" / "notes.txt").write_text("hello")
     _, problems = verified(root)
-    assert any(line.startswith("commitlog/notes.txt None: its name is no offset") for line in problems)
+    assert any(line.startswith("commitlog/notes.txt None: its name is not an offset") for line in problems)
     assert f"{SEGMENTS[1]} None: it is missing: the next file is {2 * SEGMENT:020}" in problems
     assert f"{SEGMENTS[3]} None: it has 5000 bytes, others have {SEGMENT}" in problems
 
@@ -376,7 +378,7 @@ def test_the_end_of_the_log_is_lost(root: Path) -> None:
     last = f"commitlog/{end - end % SEGMENT:020}"
     overwrite(root / last, 0, bytes(SEGMENT))
     _, problems = verified(root)
-    assert any(line.startswith("checkpoint 40: the log was safe up to") for line in problems)
+    assert any(line.startswith("checkpoint 40: the log was durable up to") for line in problems)
     assert any("and the log ends at" in line and line.startswith("index/") for line in problems)
     assert any("points to" in line and line.startswith("consumequeue/payments/0/") for line in problems)
 
@@ -420,10 +422,7 @@ def test_an_entry_that_points_to_another_record(root: Path, places: list[int]) -
     queue_file(root).write_bytes(entries)
     _, problems = verified(root)
     assert problems == [
-        (
-            f"{QUEUE_0} 60: entry 3: it points to {places[7]}, though the record at log offset {places[6]} "
-            "says that it is its own"
-        ),
+        (f"{QUEUE_0} 60: entry 3: it points to {places[7]}, though it belongs to the record at log offset {places[6]}"),
         f"{QUEUE_0} 60: entry 3: at log offset {places[7]} there is message 3 of queue 1 of orders",
     ]
 
@@ -441,10 +440,10 @@ def test_a_hole_in_a_queue(root: Path, places: list[int]) -> None:
     _, problems = verified(root)
     assert problems == [
         (
-            f"{QUEUE_0} 200: entries 10 to 14: empty or not there, though records from log offset {places[20]} on "
+            f"{QUEUE_0} 200: entries 10 to 14: empty or missing, though records from log offset {places[20]} on "
             "should have them"
         ),
-        f"{QUEUE_0} 200: entry 10: empty, though there are entries behind it up to 99",
+        f"{QUEUE_0} 200: entry 10: empty, though later entries exist, up to 99",
     ]
 
 
@@ -452,7 +451,7 @@ def test_a_queue_file_is_missing(root: Path) -> None:
     queue_file(root).unlink()
     _, problems = verified(root)
     assert len(problems) == 1
-    assert "entries 0 to 49: empty or not there" in problems[0]
+    assert "entries 0 to 49: empty or missing" in problems[0]
 
 
 def test_a_queue_is_missing(root: Path) -> None:
@@ -476,7 +475,7 @@ ENTRIES_AT = 40 + 32 * 4
         (ENTRIES_AT + 5 * 20 + 4, struct.pack(">q", 3), 5, "has no keys, or is none"),
         (ENTRIES_AT + 5 * 20 + 4, struct.pack(">q", 2**50), 5, "and the log ends at"),
         (ENTRIES_AT + 5 * 20 + 16, struct.pack(">i", 77), 5, "not 77"),
-        (ENTRIES_AT + 5 * 20, struct.pack(">i", -5), 5, "make no sense"),
+        (ENTRIES_AT + 5 * 20, struct.pack(">i", -5), 5, "are not valid"),
     ],
 )
 def test_wrong_index_entries(root: Path, at: int, data: bytes, place: int, text: str) -> None:
@@ -506,7 +505,7 @@ def test_keys_that_are_not_in_the_index(root: Path) -> None:
     index_file(root, 2).unlink()
     _, problems = verified(root)
     assert len(problems) == 1
-    assert re.fullmatch(r"index None: \d+ keys of records that it should know are not in it", problems[0])
+    assert re.fullmatch(r"index None: \d+ keys of records that it should have are missing", problems[0])
 
 
 def test_tags_in_the_index(tmp_path: Path) -> None:
@@ -547,7 +546,7 @@ def test_doubled_index_entries(tmp_path: Path) -> None:
     ]
 
 
-def test_an_index_file_that_is_none(root: Path) -> None:
+def test_an_index_file_that_is_invalid(root: Path) -> None:
     (root / "index" / "20990101000000000").write_bytes(b"short")
     _, problems = verified(root)
     assert any("index/20990101000000000 0: its 5 bytes are too few" in line for line in problems)
@@ -588,7 +587,7 @@ def test_offsets_that_no_queue_has(root: Path) -> None:
         '{"offsetTable":{"orders@good":{0:3,1:-1},"orders@far":{0:99999},"gone@far":{0:7},"orders@wrong":{0:-7}}}'
     )
     report, problems = verified(root)
-    assert problems == ["config/consumerOffset.json None: orders@wrong: offset -7 in queue 0 makes no sense"]
+    assert problems == ["config/consumerOffset.json None: orders@wrong: offset -7 in queue 0 is not valid"]
     assert "orders@far: offset 99999 in queue 0, which ends at" in notes(report)
     assert "gone@far" not in notes(report)
 
@@ -798,7 +797,7 @@ def test_a_bar_on_a_terminal(sample: Path, monkeypatch: pytest.MonkeyPatch, caps
     assert "%" in captured.err
 
 
-def test_who_reports_progress_says_how_much_is_done(sample: Path) -> None:
+def test_progress_is_reported(sample: Path) -> None:
     from kourou.store.offline import StoreFiles
     from kourou.store.verify import Verifier
 

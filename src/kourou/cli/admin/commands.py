@@ -11,7 +11,8 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -23,6 +24,8 @@ from kourou.cli.times import moment as moment
 if TYPE_CHECKING:
     from kourou.client import Client
     from kourou.protocol.bodies import ClusterInfo
+
+BodyT = TypeVar("BodyT")
 
 app = typer.Typer(
     name="admin",
@@ -62,7 +65,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A sentence about what was done."""
+    """A sentence about the result."""
 
     sentence: str
 
@@ -91,8 +94,10 @@ _COMMON = (
 )
 
 
-def command(name: str) -> Callable[[Callable[..., Awaitable[Output]]], Callable[..., Awaitable[Output]]]:
-    """Declare a command of this name."""
+def command(
+    name: str, group: typer.Typer = app
+) -> Callable[[Callable[..., Awaitable[Output]]], Callable[..., Awaitable[Output]]]:
+    """Declare a command of this name, in a group of commands."""
 
     def declare(function: Callable[..., Awaitable[Output]]) -> Callable[..., Awaitable[Output]]:
         own = [
@@ -107,7 +112,7 @@ def command(name: str) -> Callable[[Callable[..., Awaitable[Output]]], Callable[
         called.__signature__ = signature  # type: ignore[attr-defined]
         called.__annotations__ = {one.name: one.annotation for one in signature.parameters.values()}
         called.__doc__ = function.__doc__
-        app.command(name)(called)
+        group.command(name)(called)
         return function
 
     return declare
@@ -241,6 +246,22 @@ def _names_in(info: "ClusterInfo", cluster: str) -> set[str]:
     return set(names)
 
 
+# ── Files ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def read_list(path: str, kind: "type[BodyT]") -> "list[BodyT]":
+    """The settings in a JSON file, which has a list of them. Raises CommandError."""
+    from kourou.protocol import fastjson
+    from kourou.protocol.errors import BodyError
+
+    try:
+        return fastjson.decode(Path(path).read_bytes(), list[kind])  # type: ignore[valid-type]
+    except OSError as error:
+        raise CommandError(f"{path} can't be read: {error.strerror}") from None
+    except BodyError as error:
+        raise CommandError(f"{path}: a JSON list is expected: {error}") from None
+
+
 # ── Values ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -251,6 +272,20 @@ def truth(text: str | None, flag: str) -> bool | None:
     if text.lower() not in ("true", "false"):
         raise typer.BadParameter(f"{flag} {text}: true or false is expected")
     return text.lower() == "true"
+
+
+def parse_attributes(text: str) -> dict[str, str]:
+    """Attributes to set, and with `-` before the key those to remove."""
+    found: dict[str, str] = {}
+    for word in filter(None, (part.strip() for part in text.split(","))):
+        if word.startswith("-"):
+            found[word] = ""
+        elif "=" in word:
+            key, _, value = word.removeprefix("+").partition("=")
+            found[key] = value
+        else:
+            raise typer.BadParameter(f"-a {word}: +key=value or -key is expected")
+    return found
 
 
 def parse_time(text: str) -> float | None:

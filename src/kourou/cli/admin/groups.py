@@ -11,15 +11,20 @@ from kourou.cli.admin.commands import (
     Cluster,
     ClusterName,
     Done,
+    Facts,
     GroupName,
+    Many,
     Output,
+    Repeated,
     Rows,
     TopicName,
     brokers_of,
     command,
     in_cluster,
     moment,
+    parse_attributes,
     parse_time,
+    read_list,
     truth,
 )
 from kourou.cli.running import CommandError
@@ -63,6 +68,7 @@ async def update_group(
         str | None,
         typer.Option("--notifyConsumerIdsChanged", "-a", help="true: notify members when the group changes."),
     ] = None,
+    attributes: Annotated[str, typer.Option("--attributes", help="+key=value,-key")] = "",
 ) -> Output:
     """Create a group, or change it. Settings that are not given stay unchanged."""
     import msgspec
@@ -83,12 +89,14 @@ async def update_group(
         "notify_consumer_ids_changed_enable": truth(notify, "-a"),
     }
     changes = {name: value for name, value in given.items() if value is not None}
+    words = parse_attributes(attributes).items()
+    signed = {key if key.startswith("-") else f"+{key}": value for key, value in words}
     config = SubscriptionGroupConfig()
     for address in await brokers_of(mq, broker, cluster):
         config = SubscriptionGroupConfig()
         with suppress(RefusedError):  # the group does not exist: create it
             config = await mq.admin.groups.config(group, address)
-        config = msgspec.structs.replace(config, **changes)
+        config = msgspec.structs.replace(config, **changes, attributes=signed)
         await mq.admin.groups.create(group, broker=address, config=config)
     return Done(f"group {group} on {broker or cluster}: {retry_text(config.retry_max_times)}")
 
@@ -105,6 +113,84 @@ def _retry_policy(text: str | None) -> object:
 
 def retry_text(retries: int) -> str:
     return f"{retries} retries before a message becomes a dead letter"
+
+
+@command("updateSubGroupList")
+async def update_groups(
+    mq: "Client",
+    file: Annotated[str, typer.Option("--filename", "-f", help="JSON file with a list of groups.")],
+    broker: BrokerAddress = None,
+    cluster: ClusterName = None,
+) -> Output:
+    """Create or change the groups of a JSON file."""
+    from kourou.protocol.bodies import SubscriptionGroupConfig
+
+    await brokers_of(mq, broker, cluster)
+    groups = read_list(file, SubscriptionGroupConfig)
+    await mq.admin.groups.create_all(groups, broker=broker, cluster=cluster)
+    return Done(f"{len(groups)} groups on {broker or cluster}")
+
+
+@command("setConsumeMode")
+async def set_mode(
+    mq: "Client",
+    topic: Annotated[str, typer.Option("--topicName", "-t", help="Topic.")],
+    group: GroupName,
+    mode: Annotated[str, typer.Option("--mode", "-m", help="PULL or POP.")],
+    broker: BrokerAddress = None,
+    cluster: ClusterName = None,
+    share: Annotated[int, typer.Option("--popShareQueueNum", "-q", help="With POP: members that share a queue.")] = 0,
+) -> Output:
+    """Choose whether a group pulls or pops from a topic."""
+    if mode.upper() not in ("PULL", "POP"):
+        raise typer.BadParameter(f"-m {mode}: PULL or POP is expected")
+    await brokers_of(mq, broker, cluster)
+    await mq.admin.groups.set_mode(group, topic, mode.upper(), share=share, broker=broker, cluster=cluster)
+    return Done(f"group {group} in {topic} on {broker or cluster}: {mode.upper()}")
+
+
+@command("consumerStatus")
+async def member_states(
+    mq: "Client",
+    group: Annotated[str, typer.Option("--consumerGroup", "-g", help="Consumer group.")],
+    client_id: Annotated[str | None, typer.Option("--clientId", "-i", help="Only this member, with details.")] = None,
+    broker: BrokerAddress = None,  # noqa: ARG001
+    stacks: Annotated[bool, typer.Option("--jstack", "-s", help="With the stacks of its threads.")] = False,
+) -> Output:
+    """Show the internal state of the members of a group."""
+    if client_id is not None:
+        info = await mq.admin.groups.running_info(group, client_id, with_stacks=stacks)
+        queues = [
+            [queue.topic, queue.broker_name, queue.queue_id, state.commit_offset, state.cached_msg_count, state.locked]
+            for queue, state in sorted(info.mq_table.items())
+        ]
+        columns = ["#Topic", "#Broker Name", "#QID", "#Consumer Offset", "#Cached", "#Locked"]
+        subscriptions = {one.topic or "": one.sub_string for one in info.subscription_set}
+        details = {"Subscription": subscriptions, **({"Stacks": info.jstack} if stacks else {})}
+        return Many([Facts(dict(sorted(info.properties.items()))), Rows(columns, queues), Facts(details)])
+    rows: list[list[object]] = []
+    wanted: set[frozenset[tuple[str | None, str | None]]] = set()
+    for member in (await mq.admin.groups.connections(group)).connection_set:
+        info = await mq.admin.groups.running_info(group, member.client_id or "", with_stacks=stacks)
+        wanted.add(frozenset((one.topic, one.sub_string) for one in info.subscription_set))
+        rows.append([member.client_id, member.version, len(info.mq_table), info.properties.get("PROP_CONSUME_TYPE")])
+    same = "all members subscribe alike" if len(wanted) <= 1 else "members subscribe to different things"
+    return Rows(["#Client Id", "#Version", "#Queues", "#Type"], rows, {"Subscriptions": same})
+
+
+@command("startMonitoring")
+async def monitor(mq: "Client") -> Output:
+    """Show the groups that are behind, once a minute, until the command is stopped."""
+
+    async def ask() -> Output:
+        rows: list[list[object]] = []
+        for name in await mq.admin.groups.list():
+            found = await mq.admin.groups.progress(name)
+            if found.lag > 0:
+                rows.append([name, await _member_count(mq, name), found.lag])
+        return Rows(["#Group", "#Count", "#Diff Total"], rows)
+
+    return Repeated(60, ask)
 
 
 @command("deleteSubGroup")

@@ -1,5 +1,6 @@
 """Messages: querying, printing and sending them."""
 
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -156,10 +157,16 @@ async def by_unique_key(
         bool, typer.Option("--showAll", "-a", help="Show all messages with this id, at most 32.")
     ] = False,
     cluster: Cluster = None,
+    begin_ms: Annotated[int, typer.Option("--startTime", "-s", help="Stored at this time or later, in ms.")] = 0,
+    end_ms: Annotated[int, typer.Option("--endTime", "-e", help="Stored at this time or earlier, in ms.")] = 2**63 - 1,
 ) -> Output:
-    """Find a message by its unique id, which its producer was given."""
+    """Find a message by its unique id, which its producer received."""
     is_wanted = await in_cluster(mq, cluster)
-    messages = [m for m in await mq.admin.messages.by_unique_key(topic, message_id) if is_wanted(m.queue.broker_name)]
+    messages = [
+        message
+        for message in await mq.admin.messages.by_unique_key(topic, message_id)
+        if is_wanted(message.queue.broker_name) and begin_ms <= message.stored_ms <= end_ms
+    ]
     if not messages:
         return _facts(None, f"unique id {message_id} in {topic}")
     outputs: list[Output] = [_facts(message, "") for message in (messages if show_all else messages[:1])]
@@ -173,14 +180,23 @@ async def by_key(
     mq: "Client",
     topic: TopicName,
     key: Annotated[str, typer.Option("--msgKey", "-k", help="Key.")],
-    count: Annotated[int, typer.Option("--maxNum", "-m", min=1, help="So many at most.")] = 64,
+    count: Annotated[int, typer.Option("--maxNum", "-m", min=1, help="Maximum number of messages.")] = 64,
     begin: Annotated[str | None, typer.Option("--beginTimestamp", "-b", help="Stored at this time or later.")] = None,
     end: Annotated[str | None, typer.Option("--endTimestamp", "-e", help="Stored at this time or earlier.")] = None,
     cluster: Cluster = None,
+    kind: Annotated[str, typer.Option("--keyType", "-p", help="K: a key. T: a tag.")] = "K",
+    last_key: Annotated[
+        str | None, typer.Option("--lastKey", "-l", help="Not supported: continues after a page of RocksDB's index.")
+    ] = None,
 ) -> Output:
     """Find messages by key."""
+    if last_key is not None:
+        raise CommandError("an index in files has no pages: for -l use mqadmin with a broker that has RocksDB")
+    if kind not in ("K", "T"):
+        raise typer.BadParameter(f"-p {kind}: K (a key) or T (a tag) is expected")
     is_wanted = await in_cluster(mq, cluster)
-    found = await mq.admin.messages.by_key(
+    query = mq.admin.messages.by_key if kind == "K" else mq.admin.messages.by_tag
+    found = await query(
         topic,
         key,
         count=count,
@@ -189,7 +205,8 @@ async def by_key(
     )
     found = [message for message in found if is_wanted(message.queue.broker_name)]
     if not found:
-        raise CommandError(f"no message with key {key} in {topic}: it was never stored, or it has expired")
+        what = "key" if kind == "K" else "tag"
+        raise CommandError(f"no message with {what} {key} in {topic}: it was never stored, or it has expired")
     return _list(found)
 
 
@@ -202,7 +219,7 @@ async def trace_by_id(
     ] = TRACE_TOPIC,
     begin: Annotated[str | None, typer.Option("--beginTimestamp", "-b", help="Stored at this time or later.")] = None,
     end: Annotated[str | None, typer.Option("--endTimestamp", "-e", help="Stored at this time or earlier.")] = None,
-    count: Annotated[int, typer.Option("--maxNum", "-c", min=1, help="Trace messages of each broker, at most.")] = 64,
+    count: Annotated[int, typer.Option("--maxNum", "-c", min=1, help="Maximum number per broker.")] = 64,
 ) -> Output:
     """Show what producers and consumers recorded about a message."""
     from kourou.protocol.traces import PUB, SUB_AFTER, decode_traces
@@ -246,8 +263,13 @@ async def by_offset(
     queue_id: Annotated[int, typer.Option("--queueId", "-i", help="Queue.")],
     offset: Annotated[int, typer.Option("--offset", "-o", help="Offset.")],
     charset: Charset = "UTF-8",
+    route_topic: Annotated[
+        str | None, typer.Option("--routeTopic", "-r", help="Topic whose route is used, for a light queue.")
+    ] = None,
 ) -> Output:
     """Show the message at an offset of a queue."""
+    if route_topic not in (None, topic):
+        raise CommandError("-r: queues of light topics can't be read here: use mqadmin")
     from kourou.protocol.message import MessageQueue
 
     queue = MessageQueue(topic, broker, queue_id)
@@ -267,7 +289,7 @@ async def print_messages(
     parent: Annotated[
         str | None, typer.Option("--lmqParentTopic", "-l", help="Parent topic, for a light queue: its route is used.")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="So many at most.")] = 1000,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of messages.")] = 1000,
 ) -> Output:
     """Print the messages of a topic, queue by queue."""
     found: list[Delivery] = []
@@ -278,6 +300,76 @@ async def print_messages(
         if len(found) >= limit:
             break
     return _list(found, charset, with_body=truth(with_body, "-d") is not False)
+
+
+@command("printMsgByQueue")
+async def print_queue(
+    mq: "Client",
+    topic: TopicName,
+    broker: Annotated[str, typer.Option("--brokerName", "-a", help="Broker name.")],
+    queue_id: Annotated[int, typer.Option("--queueId", "-i", help="Queue.")],
+    charset: Annotated[str, typer.Option("--charsetName", "-c", help="Character set of the bodies.")] = "UTF-8",
+    tags: Annotated[str | None, typer.Option("--subExpression", "-s", help="tagA || tagB")] = None,
+    begin: Annotated[str | None, typer.Option("--beginTimestamp", "-b", help="Stored at this time or later.")] = None,
+    end: Annotated[str | None, typer.Option("--endTimestamp", "-e", help="Stored at this time or earlier.")] = None,
+    with_messages: Annotated[str, typer.Option("--print msg", "-p", help="true: show the messages.")] = "false",
+    with_body: Annotated[str, typer.Option("--printBody", "-d", help="true: show the bodies.")] = "false",
+    by_tag: Annotated[str, typer.Option("--calculate", "-f", help="true: count the messages of each tag.")] = "false",
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of messages.")] = 1000,
+) -> Output:
+    """Print or count the messages of one queue."""
+    from kourou.protocol.message import MessageQueue
+
+    first = 0.0 if begin is None else (parse_time(begin) or 0.0)
+    last = None if end is None else parse_time(end)
+    found: list[Delivery] = []
+    async for message in mq.admin.messages.scan(MessageQueue(topic, broker, queue_id), tags=tags):
+        if message.stored_ms < first * 1000 or (last is not None and message.stored_ms > last * 1000):
+            continue
+        found.append(message)
+        if len(found) >= limit:
+            break
+    outputs: list[Output] = []
+    if truth(with_messages, "-p"):
+        outputs.append(_list(found, charset, with_body=bool(truth(with_body, "-d"))))
+    if truth(by_tag, "-f"):
+        counts = Counter(message.tag or "" for message in found)
+        outputs.append(Rows(["#Tag", "#Count"], [list(row) for row in counts.most_common()]))
+    return Many(outputs or [Done(f"{len(found)} messages: -p true shows them, -f true counts them by tag")])
+
+
+@command("consumeMessage")
+async def consume_messages(
+    mq: "Client",
+    topic: TopicName,
+    broker: Annotated[str | None, typer.Option("--brokerName", "-b", help="With -i: broker name.")] = None,
+    queue_id: Annotated[int | None, typer.Option("--queueId", "-i", help="With -b: one queue.")] = None,
+    offset: Annotated[int | None, typer.Option("--offset", "-o", help="With -i: from this offset on.")] = None,
+    group: Annotated[  # noqa: ARG001
+        str | None, typer.Option("--consumerGroup", "-g", help="Accepted as in mqadmin; offsets are not changed.")
+    ] = None,
+    begin: Annotated[str | None, typer.Option("--beginTimestamp", "-s", help="Stored at this time or later.")] = None,
+    end: Annotated[str | None, typer.Option("--endTimestamp", "-e", help="Stored at this time or earlier.")] = None,
+    count: Annotated[int, typer.Option("--MessageNumber", "-c", min=1, help="Maximum number of messages.")] = 128,
+) -> Output:
+    """Print messages of a topic or a queue. Offsets of groups do not change."""
+    from kourou.protocol.message import MessageQueue
+
+    if (broker is None) != (queue_id is None) or (offset is not None and queue_id is None):
+        raise typer.BadParameter("give -b and -i together, and -o only with them")
+    first = 0.0 if begin is None else (parse_time(begin) or 0.0)
+    last = None if end is None else parse_time(end)
+    if broker is None or queue_id is None:
+        messages = mq.admin.messages.by_time(topic, first, last)
+    else:
+        messages = mq.admin.messages.scan(MessageQueue(topic, broker, queue_id), offset)
+    found: list[Delivery] = []
+    async for message in messages:
+        if message.stored_ms >= first * 1000 and (last is None or message.stored_ms <= last * 1000):
+            found.append(message)
+        if len(found) >= count:
+            break
+    return _list(found)
 
 
 @command("sendMessage")
@@ -322,7 +414,7 @@ async def queue_entries(
     ] = None,
     count: Annotated[int, typer.Option("--count", "-c", help="The number of entries.")] = 10,
     group: Annotated[
-        str | None, typer.Option("--consumer", "-g", help="Show whether the filter of this group accepts each.")
+        str | None, typer.Option("--consumer", "-g", help="Show whether the filter of this group accepts each entry.")
     ] = None,
 ) -> Output:
     """Show entries of a consume queue as they are stored."""
@@ -337,7 +429,7 @@ async def queue_entries(
         topic=mq.session.wrap(topic), queue_id=queue_id, index=index, count=count, consumer_group=group
     )
     answer = await requests.broker(address, RequestCode.QUERY_CONSUME_QUEUE, header)
-    if not answer.body:  # Apache's broker answers so if there is none
+    if not answer.body:  # Apache's broker answers like this if the entry does not exist
         raise CommandError(answer.remark or f"queue {queue_id} of {topic} has no entry {index}")
     found = QueryConsumeQueueResponseBody.decode(answer.body)
     rows = [

@@ -18,6 +18,8 @@ from kourou.cli.admin.commands import (
     in_cluster,
     masters_or,
     moment,
+    parse_attributes,
+    read_list,
     truth,
 )
 from kourou.cli.running import CommandError
@@ -71,7 +73,7 @@ async def topic_clusters(mq: "Client", topic: TopicName) -> Output:
 async def topic_route(
     mq: "Client",
     topic: TopicName,
-    as_list: Annotated[bool, typer.Option("--list", "-l", help="Show a list; this is always so.")] = False,  # noqa: ARG001
+    as_list: Annotated[bool, typer.Option("--list", "-l", help="Accepted as in mqadmin.")] = False,  # noqa: ARG001
 ) -> Output:
     """Show the brokers and queues of a topic."""
     route = await mq.admin.topics.route(topic)
@@ -139,7 +141,7 @@ async def update_topic(
         write_queues=write_queues,
         perm=perm,
         order=is_ordered,
-        attributes=_attributes(attributes),
+        attributes=parse_attributes(attributes),
     )
     if flags:
         await _set_flags(mq, topic, list(await brokers_of(mq, broker, cluster)), flags)
@@ -174,17 +176,39 @@ def _check_perm(perm: int) -> None:
         raise typer.BadParameter(f"-p {perm}: 2 (write), 4 (read) or 6 (both) is expected")
 
 
-def _attributes(text: str) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for word in filter(None, (part.strip() for part in text.split(","))):
-        if word.startswith("-"):
-            found[word] = ""
-        elif "=" in word:
-            key, _, value = word.removeprefix("+").partition("=")
-            found[key] = value
-        else:
-            raise typer.BadParameter(f"-a {word}: +key=value or -key is expected")
-    return found
+@command("updateTopicList")
+async def update_topics(
+    mq: "Client",
+    file: Annotated[str, typer.Option("--filename", "-f", help="JSON file with a list of topics.")],
+    broker: BrokerAddress = None,
+    cluster: ClusterName = None,
+) -> Output:
+    """Create or change the topics of a JSON file."""
+    from kourou.protocol.bodies import TopicConfig
+
+    await brokers_of(mq, broker, cluster)
+    topics = read_list(file, TopicConfig)
+    await mq.admin.topics.create_all(topics, broker=broker, cluster=cluster)
+    return Done(f"{len(topics)} topics on {broker or cluster}")
+
+
+@command("allocateMQ")
+async def allocate_queues(
+    mq: "Client",
+    topic: TopicName,
+    members: Annotated[str, typer.Option("--ipList", "-i", help="Members of a group, separated by commas.")],
+) -> Output:
+    """Show how the members of a group would share the queues of a topic."""
+    from kourou.client.balance import Averagely
+
+    names = sorted(word.strip() for word in members.split(",") if word.strip())
+    queues = sorted(await mq.admin.topics.stats(topic))
+    rows = [
+        [name, queue.broker_name, queue.queue_id]
+        for name in names
+        for queue in Averagely().allocate(name, queues, names)
+    ]
+    return Rows(["#Member", "#Broker Name", "#QID"], rows)
 
 
 @command("updateTopicPerm")
