@@ -23,7 +23,7 @@ pytestmark = pytest.mark.interop
 
 
 class Apache:
-    """What the other tests need to know of a broker."""
+    """The data of a broker that the other tests need."""
 
     def __init__(self, namesrv: str, broker: ApacheBroker) -> None:
         self.namesrv = namesrv

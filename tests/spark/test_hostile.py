@@ -3,16 +3,18 @@
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
+from kourou.protocol.bodies import TopicQueueMappingInfo, TopicRouteData
 from kourou.protocol.codes import ResponseCode
 from kourou.protocol.command import Command
 from kourou.protocol.errors import KourouError
 from kourou.protocol.frame import Decoder, encode
 from kourou.protocol.message import MessageQueue
 from kourou.spark.cluster import Cluster
-from kourou.spark.errors import DataLossError, OptionError
+from kourou.spark.errors import DataLossError, OptionError, UnreachableError
 from kourou.spark.planning import Range
 from kourou.spark.pulling import Filter, Patience, Puller
 from kourou.spark.rows import make_rows
@@ -83,7 +85,7 @@ def offsets(address: str, end: int) -> list[int]:
     return found
 
 
-def test_messages_that_come_again_are_no_further_rows(serve: Callable[[React], str]) -> None:
+def test_messages_that_are_returned_again_add_no_rows(serve: Callable[[React], str]) -> None:
     """Every answer has messages 0 to 19, whatever was asked for, and says to continue ten further on."""
     body = b"".join(record(number) for number in range(20))
     address = serve(lambda command: pulled(command, body, int((command.ext or {})["queueOffset"]) + 10))
@@ -98,7 +100,7 @@ def test_an_offset_that_goes_backwards_ends_the_reading(serve: Callable[[React],
         return pulled(command, log(10), following)
 
     address = serve(react)
-    with pytest.raises(DataLossError, match="no way on"):
+    with pytest.raises(DataLossError, match="no next offset"):
         offsets(address, 20)
 
 
@@ -113,3 +115,25 @@ def test_an_absurd_route(serve: Callable[[React], str]) -> None:
     address = serve(lambda command: command.answer(body=body))
     with pytest.raises(KourouError, match="2147483647 read queues"):
         Cluster((address,), Access(timeout=10.0)).route("orders")
+
+
+@pytest.mark.parametrize("where", ["nowhere", "", "127.0.0.1:x", f"{'a' * 300}:1"])
+def test_a_route_to_no_address(where: str) -> None:
+    """It is a broker that can't be reached, with its name, as one that is away."""
+    with pytest.raises(UnreachableError, match="no connection to"):
+        offsets(where, 20)
+
+
+def test_a_static_topic_is_refused_by_its_name(serve: Callable[[React], str]) -> None:
+    """Its queues are not those of its brokers, which refused the numbers one by one, with a code."""
+
+    def react_with(numbers: list[dict[int, int]], command: Command) -> Command:
+        mappings = {f"b{at}": TopicQueueMappingInfo(bname=f"b{at}", curr_id_map=own) for at, own in enumerate(numbers)}
+        return command.answer(body=TopicRouteData(topic_queue_mapping_by_broker=mappings).encode())
+
+    for numbers in ([{0: 0, 2: 1}, {1: 0, 3: 1}], [{0: 1, 1: 0}]):
+        address = serve(partial(react_with, numbers))
+        with pytest.raises(OptionError, match="orders is a static topic"):
+            Cluster((address,), Access(timeout=10.0)).route("orders")
+    address = serve(partial(react_with, [{0: 0, 1: 1}]))
+    assert Cluster((address,), Access(timeout=10.0)).route("orders").readable == ()

@@ -68,7 +68,7 @@ def test_other_words_are_a_command(tmp_path: Path) -> None:
 
 
 def test_options_of_java_keep_their_blanks(tmp_path: Path) -> None:
-    """A java that only says what it was given."""
+    """A java that only prints its arguments."""
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')

@@ -63,7 +63,7 @@ def test_topics_by_pattern(broker: EmbeddedThread, cluster: Cluster) -> None:
 
 
 def test_an_unknown_topic(cluster: Cluster) -> None:
-    with pytest.raises(OptionError, match=r"there is no topic 'nowhere' at 127\.0\.0\.1"):
+    with pytest.raises(OptionError, match=r"topic 'nowhere' does not exist at 127\.0\.0\.1"):
         cluster.route("nowhere")
 
 
@@ -155,7 +155,7 @@ def test_a_queue_that_is_shorter_than_promised(broker: EmbeddedThread, cluster: 
     create_topic(broker.namesrv, "short")
     send(cluster, "short", [b"a", b"b"], queue=0)
     queue = cluster.route("short", fresh=True).readable[0]
-    with pytest.raises(DataLossError, match="ends at offset 2, and 5 was promised"):
+    with pytest.raises(DataLossError, match="ends at offset 2, but 5 was planned"):
         read(puller(cluster, patience=Patience(0.0)), Range(queue, 0, 5))
     found = read(puller(cluster, patience=Patience(0.0), fail_on_loss=False), Range(queue, 0, 5))
     assert len(found) == 2
@@ -194,7 +194,7 @@ def test_a_broker_that_restarts(tmp_path: Path) -> None:
 
 
 def test_a_name_server_that_restarts(tmp_path: Path) -> None:
-    """A connection from before may be closed; that is no reason to say that nobody is there."""
+    """An older connection may be closed; that does not mean that the server is unreachable."""
     with EmbeddedThread(store=tmp_path / "store") as broker:
         ports: dict[str, Any] = {
             "namesrv_port": int(broker.namesrv.split(":")[1]),
@@ -362,7 +362,7 @@ def test_system_properties_are_not_passed_on() -> None:
         ({"body": b""}, "its body has 0 bytes"),
         ({"body": b"x" * (4 << 20) + b"x"}, "its body has 4194305 bytes"),
         ({"body": b"x", "tags": "a\x02b"}, "separator"),
-        ({"body": b"x", "delay_level": 1, "deliver_at": datetime.now(UTC) + timedelta(1)}, "exclude each other"),
+        ({"body": b"x", "delay_level": 1, "deliver_at": datetime.now(UTC) + timedelta(1)}, "not both"),
     ],
 )
 def test_rows_that_can_t_be_sent(row: dict[str, Any], reason: str) -> None:
@@ -388,7 +388,7 @@ def test_names_of_options_in_any_case() -> None:
 
 
 def test_threads_have_connections_of_their_own(broker: EmbeddedThread) -> None:
-    """An answer would be read by whoever reads first."""
+    """An answer would be read by the thread that reads first."""
     mine = wire.connect(broker.namesrv, ACCESS)
     assert wire.connect(broker.namesrv, ACCESS) is mine
     with ThreadPoolExecutor(1) as threads:

@@ -26,7 +26,7 @@ QUEUES = 4
 
 
 class Trips:
-    """Counts what is written at once, and requests."""
+    """Counts writes and requests."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.sends = 0
@@ -200,6 +200,6 @@ def test_a_broker_that_is_away_is_left_out_by_option(
 
 def test_topics_that_are_not_there(broker: EmbeddedThread, cluster: Cluster) -> None:
     create_topic(broker.namesrv, "present")
-    with pytest.raises(OptionError, match="there is no topic 'absent'"):
+    with pytest.raises(OptionError, match="topic 'absent' does not exist"):
         cluster.routes(["present", "absent"])
     assert list(cluster.routes(["present", "absent"], gone_ok=True)) == ["present"]

@@ -68,7 +68,7 @@ def lake_rows(spark: SparkSession, lake: Path) -> list[dict[str, Any]]:
 
 
 def plain_places(lake: Path) -> list[tuple[str, str, int, int]]:
-    """As a reader sees them who knows nothing of the lake but its folders."""
+    """The files for a reader that only lists the folders of the lake."""
     table = ds.dataset(lake, partitioning="hive", format="parquet").to_table(
         columns=["topic", "broker", "queue_id", "queue_offset"]
     )
@@ -152,7 +152,7 @@ def test_an_archive_stops_between_batches_and_goes_on(
 def test_an_archive_begins_where_it_is_told_to_once(
     broker: EmbeddedThread, cluster: Cluster, runner: Runner, tmp_path: Path
 ) -> None:
-    """`latest` counts for the first run; what comes between two runs is not lost."""
+    """`latest` applies to the first run; messages between two runs are not lost."""
     fill(broker, cluster, "latest", queues=2, count=10)
     lake, options = tmp_path / "lake", {"startingOffsets": "latest"}
     assert archive("latest", lake, namesrv=broker.namesrv, options=options, runner=runner).written.rows == 0
@@ -183,13 +183,13 @@ def test_a_lake_that_is_compacted(
     if form == "delta":
         assert read_lake(spark, lake, version=0).count() == 0
         assert [read_lake(spark, lake, version=at).count() for at in (1, 4, 5)] == [30, 120, 120]
-        assert "were replaced before are deleted" in compact(lake, vacuum=0, runner=runner).notes[0]
+        assert "replaced files were deleted" in compact(lake, vacuum=0, runner=runner).notes[0]
         assert lake_rows(spark, lake) == expected(cluster, topic)
     else:
         assert plain_places(lake) == live_places(cluster, topic)
         with pytest.raises(OptionError, match="has no versions"):
             read_lake(spark, lake, version=1)
-        with pytest.raises(PipelineError, match="keeps no files that were replaced"):
+        with pytest.raises(PipelineError, match="does not keep replaced files"):
             compact(lake, vacuum=0, runner=runner)
 
 
@@ -200,14 +200,17 @@ def test_a_compaction_beside_another_or_beside_a_reader(
     lake = tmp_path / "lake"
     archive("beside", lake, namesrv=broker.namesrv, batch_rows=5, runner=runner)
     folder = DiskFolder(lake)
-    with folder.lock("_kourou/compact.lock", wait=False), pytest.raises(PipelineError, match="another run compacts"):
+    with (
+        folder.lock("_kourou/compact.lock", wait=False),
+        pytest.raises(PipelineError, match="another run is compacting"),
+    ):
         compact(lake, runner=runner)
     with reading(lake):
         report = compact(lake, runner=runner)
-    assert report.notes == ["a replay reads this lake: what it may need was not replaced"]
+    assert report.notes == ["a replay is reading this lake: files that it may need were not replaced"]
     assert (report.written.rows, sum(report.skipped.values())) == (0, 4)
     assert compact(lake, runner=runner).written.rows == 20
-    with pytest.raises(PipelineError, match="target_size is at least 2 bytes, not 1"):
+    with pytest.raises(PipelineError, match="target_size must be at least 2 bytes, not 1"):
         compact(lake, target_size=1, runner=runner)
 
 
@@ -228,7 +231,7 @@ def test_two_archives_of_one_topic_share_the_work(
     monkeypatch.setattr(Lake, "add", add)
     report = archive("shared-work", lake, namesrv=broker.namesrv, batch_rows=60, runner=runner)
     assert others[1] == 100
-    assert "are there already" in report.notes[0] and "read again without them" in report.notes[0]
+    assert "are already archived" in report.notes[0] and "read again without them" in report.notes[0]
     assert plain_places(lake) == live_places(cluster, "shared-work")
 
 
@@ -283,17 +286,19 @@ def test_retention_that_overtakes_an_archive(
     archive("retained", lake, namesrv=broker.namesrv, runner=runner)
     send(cluster, "retained", [b"later"] * 10)
     monkeypatch.setattr(Cluster, "starts", lambda _, queues: dict.fromkeys(queues, 14))
-    with pytest.raises(PipelineError, match=r"queue 0: wanted was offset 10, the first that is there is 14"):
+    with pytest.raises(PipelineError, match=r"queue 0: expected offset 10, but the first message is at 14"):
         archive("retained", lake, namesrv=broker.namesrv, runner=runner)
     options = {"failOnDataLoss": "false"}
     report = archive("retained", lake, namesrv=broker.namesrv, options=options, runner=runner)
-    assert (report.written.rows, report.skipped) == (6, {"gone before they were read": 4})
+    assert (report.written.rows, report.skipped) == (6, {"expired before they were read": 4})
     [note] = report.notes
-    assert note.endswith("queue 0: wanted was offset 10, the first that is there is 14: 4 messages are lost")
+    assert note.endswith("queue 0: expected offset 10, but the first message is at 14: 4 messages are lost")
     assert [place[3] for place in plain_places(lake)] == [*range(10), *range(14, 20)]
 
 
-def test_a_topic_that_was_made_anew(broker: EmbeddedThread, cluster: Cluster, runner: Runner, tmp_path: Path) -> None:
+def test_a_topic_that_was_created_again(
+    broker: EmbeddedThread, cluster: Cluster, runner: Runner, tmp_path: Path
+) -> None:
     """The lake says that it is at 9, and the broker ends at 5."""
     fill(broker, cluster, "anew", queues=1, count=5)
     lake = tmp_path / "lake"
@@ -303,7 +308,7 @@ def test_a_topic_that_was_made_anew(broker: EmbeddedThread, cluster: Cluster, ru
     document["positions"]["anew/broker-a/0"] = 9
     commit.write_text(json.dumps(document))
     with pytest.raises(
-        PipelineError, match=r"topic anew, broker broker-a, queue 0 ends at offset 5, and was archived up"
+        PipelineError, match=r"topic anew, broker broker-a, queue 0 ends at offset 5, but was archived up"
     ):
         archive("anew", lake, namesrv=broker.namesrv, runner=runner)
 
@@ -311,8 +316,8 @@ def test_a_topic_that_was_made_anew(broker: EmbeddedThread, cluster: Cluster, ru
 @pytest.mark.parametrize(
     ("topics", "options", "said"),
     [
-        ("nowhere", {}, "there is no topic 'nowhere' at"),
-        ("nowhere", {"columns": "body"}, "an archive has all columns"),
+        ("nowhere", {}, "topic 'nowhere' does not exist at"),
+        ("nowhere", {"columns": "body"}, "an archive always has all columns"),
         ("nowhere", {"grup": "g"}, "no option grup: did you mean group"),
     ],
 )
@@ -379,24 +384,25 @@ def test_a_replay_goes_hour_by_hour(
     arguments: dict[str, Any] = {"namesrv": broker.namesrv, "source": "a"}
     first = replay(tmp_path, "hours", **arguments, runner=Runner(spark=spark, watch=watch, stop=watch.stop))
     assert (first.stopped, first.written.rows) == ("asked", 4)
-    assert first.notes == ["what was stored before 2026-01-31T06:00Z is sent; go on with --since that time"]
-    rest = replay(tmp_path, "hours", **arguments, since="2026-01-31T06:00Z", runner=runner)
+    begin = "2026-01-31T06:00Z"
+    assert first.notes == [f"messages stored before {begin} were sent; continue with --since {begin}"]
+    rest = replay(tmp_path, "hours", **arguments, since=begin, runner=runner)
     assert (rest.written.rows, rest.batches) == (7, 3)
     assert rest.charts[0].series == {"sent": [4, 2, 1]}
     for queue, count in ((0, 7), (1, 4)):
         here = [dict(row["properties"])["n"] for row in pull_all(cluster, "hours") if row["queue_id"] == queue]
         assert here == [str(number) for number in range(count)]
-    with pytest.raises(PipelineError, match=r"which topic of the lake\? %c, a"):
+    with pytest.raises(PipelineError, match="give one of %c, a"):
         replay(tmp_path, "hours", namesrv=broker.namesrv, runner=runner)
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"topic": "nowhere"}, "there is no topic 'nowhere'"),
+        ({"topic": "nowhere"}, "topic 'nowhere' does not exist"),
         ({"source": "other"}, "the lake has no topic other: there are old"),
         ({"where": "no_column = 1"}, "no_column"),
-        ({"rate": -1.0}, "a rate is more than nothing"),
+        ({"rate": -1.0}, "the rate must be greater than 0"),
     ],
 )
 def test_a_replay_s_mistakes(
@@ -479,7 +485,7 @@ def test_dead_letters_for_one_group_alone(
 def test_a_redrive_that_dies_before_it_remembers(
     broker: EmbeddedThread, cluster: Cluster, runner: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it had sent is sent again, with the same unique keys."""
+    """Messages that it had sent are sent again, with the same unique keys."""
     fill(broker, cluster, "forgotten", queues=1, count=4)
     bury(broker, cluster, "forgotten", "forgetful", 4)
 
@@ -497,7 +503,7 @@ def test_a_redrive_that_dies_before_it_remembers(
     assert len(rows) == 12 and len({row["unique_key"] for row in rows}) == 4
     with (
         DiskFolder(tmp_path / "state").lock("redriven/run.lock", wait=False),
-        pytest.raises(PipelineError, match="another run redrives with"),
+        pytest.raises(PipelineError, match="another run is redriving with"),
     ):
         redrive("forgetful", tmp_path / "state", namesrv=broker.namesrv, runner=runner)
 
@@ -548,7 +554,7 @@ def test_sql_from_topic_to_topic(
     [
         ("SELECT nothing FROM messages", "the SQL: .*nothing"),
         ("SELEKT 1", "the SQL: .*SELEKT"),
-        ("SELECT 'x' AS body", "the SQL does not read the table messages"),
+        ("SELECT 'x' AS body", "the SQL query does not read the table messages"),
         ("SELECT tags FROM messages", "a message needs a column body"),
         ("SELECT body, 1 AS more FROM messages", "no column more in a message"),
     ],

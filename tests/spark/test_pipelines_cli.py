@@ -82,7 +82,7 @@ def test_without_java(tmp_path: Path) -> None:
     done = kourou("pipeline", "archive", "t", str(tmp_path), "-n", "127.0.0.1:1", PATH="/nowhere", JAVA_HOME="")
     assert done.returncode == 1
     assert done.stderr.strip() == (
-        "kourou: Spark needs Java 17 or later, and there is no java: install one, or set JAVA_HOME"
+        "kourou: Java was not found: Spark needs Java 17 or later; install it, or set JAVA_HOME"
     )
 
 
@@ -116,11 +116,14 @@ def test_mistakes_before_spark_starts(words: list[str], said: str) -> None:
     ("words", "said"),
     [
         (["archive", "t", "{lake}", "-n", "127.0.0.1:1", "--option", "retryTimeout=1s"], "no name server answers"),
-        (["replay", "{lake}", "t", "-n", "127.0.0.1:1", "--since", "soon"], "option since is milliseconds since 1970"),
-        (["replay", "{lake}", "t", "-n", "127.0.0.1:1"], "there is no lake at"),
+        (
+            ["replay", "{lake}", "t", "-n", "127.0.0.1:1", "--since", "soon"],
+            "option since must be milliseconds since 1970",
+        ),
+        (["replay", "{lake}", "t", "-n", "127.0.0.1:1"], "no lake exists at"),
         (["archive-store", "{lake}/none", "{lake}"], "can't be read: No such file"),
         (["archive-store", "{lake}/none", "{lake}", "--format", "orc"], "no format orc: there are parquet, delta"),
-        (["compact", "{lake}"], "there is no lake at"),
+        (["compact", "{lake}"], "no lake exists at"),
         (["dlq", "triage", "-n", "127.0.0.1:1"], "no name server answers"),
         (["dedup", "a", "b", "--checkpoint", "{lake}/c", "-n", "127.0.0.1:1"], "no name server answers"),
     ],

@@ -51,7 +51,7 @@ def in_delta(root: Path) -> list[tuple[str, int, int]]:
 
 
 def compact_once(folder: Folder) -> int:
-    """What the pipeline does, without Spark. How many files were merged?"""
+    """The work of the pipeline, without Spark. Returns how many files were merged."""
     with Lake("", "compact", folder) as lake:
         merges = plan(lake.files.visible(), 1_000_000)
         if merges:
@@ -64,7 +64,7 @@ def compact_once(folder: Folder) -> int:
 
 
 def test_a_commit_of_a_dead_run_is_shown_by_the_other_that_is_open(tmp_path: Path) -> None:
-    """One run dies at any moment of its commit; the other, opened before, commits; then somebody opens the lake."""
+    """One run dies at any moment of its commit; the other, opened before, commits; then a process opens the lake."""
     for dies_at in itertools.count():
         root = tmp_path / str(dies_at)
         folder, mortal = DiskFolder(root), Mortal(DiskFolder(root), None)
@@ -116,7 +116,7 @@ def test_a_run_that_was_taken_for_dead_is_told(tmp_path: Path) -> None:
     with Lake("", "test", folder) as lake:
         staged = stage(lake, folder, "a", 0, 5)
         folder.remove(lake.staged)
-        with pytest.raises(SparkError, match="is gone: was this run taken for dead"):
+        with pytest.raises(SparkError, match="another run considered this run dead"):
             lake.add(staged, {QUEUES["a"]: [(0, 5)]})
         assert lake.done == {}
 
@@ -213,7 +213,7 @@ def test_a_compaction_that_dies_at_any_moment(tmp_path: Path) -> None:
 
 
 def test_other_files_of_an_hour_stay(tmp_path: Path) -> None:
-    """Those that are large, or were written by somebody else."""
+    """Files that are large, or that other programs wrote."""
     folder = DiskFolder(tmp_path)
     archive_once(folder, batch_rows=1)
     place = next(tmp_path.glob("topic=a/date=*/hour=05"))
@@ -246,10 +246,10 @@ def test_a_reader_of_ours_keeps_its_files(tmp_path: Path) -> None:
 def test_a_place_without_folders_that_can_be_exchanged(tmp_path: Path) -> None:
     folder = ArrowFolder(fs.LocalFileSystem(), str(tmp_path), str(tmp_path))
     archive_once(folder, batch_rows=1)
-    with pytest.raises(OptionError, match="needs --format delta"):
+    with pytest.raises(OptionError, match="use --format delta"):
         compact_once(folder)
     assert seen(tmp_path) == WHOLE
-    with pytest.raises(OptionError, match="has no links"):
+    with pytest.raises(OptionError, match="has no hard links"):
         folder.link("a", "b")
 
 
@@ -264,7 +264,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
 
 
 def test_a_delta_lake(folder: Folder, tmp_path: Path) -> None:
-    """With rows as they were, statistics to skip by, and what was there before."""
+    """With unchanged rows, statistics for skipping, and the earlier files."""
     archive_once(folder, form="delta")
     assert in_delta(tmp_path) == WHOLE
     table = DeltaTable(str(tmp_path))
@@ -322,7 +322,7 @@ def test_a_delta_lake_whose_run_dies_at_any_moment(tmp_path: Path) -> None:
 
 
 def test_an_entry_is_made_once(tmp_path: Path) -> None:
-    """Also by two who do it at the same time, where no lock keeps them apart."""
+    """Also by two runs at the same time, on a file system without locks."""
     folder = DiskFolder(tmp_path)
     archive_once(folder, form="delta")
     one, two = DeltaLog(str(tmp_path)), DeltaLog(str(tmp_path))
@@ -386,12 +386,12 @@ def test_a_lake_keeps_its_format(tmp_path: Path) -> None:
     folder = DiskFolder(tmp_path / "plain")
     assert format_of(folder) is None
     archive_once(folder)
-    with pytest.raises(OptionError, match="is a lake of format parquet: format delta needs another folder"):
+    with pytest.raises(OptionError, match="is a lake of format parquet: format delta needs another directory"):
         archive_once(folder, form="delta")
     with pytest.raises(OptionError, match="no format iceberg: there are parquet, delta"):
         archive_once(folder, form="iceberg")
     (tmp_path / "plain" / "_kourou" / "format").write_text("next")
-    with pytest.raises(SparkError, match="format next, which this version of kourou does not know"):
+    with pytest.raises(SparkError, match="format next, which this version of Kourou does not support"):
         archive_once(folder)
 
 

@@ -1,4 +1,4 @@
-"""The walk-through does what it says, and prints what stands below its blocks."""
+"""The walk-through works, and prints the output below its blocks."""
 
 import contextlib
 import io
@@ -17,7 +17,7 @@ PIPELINES = ROOT / "docs" / "spark" / "pipelines.md"
 
 
 def steps(page: Path) -> list[tuple[str, str | None]]:
-    """Each block of Python, and what it prints."""
+    """Each block of Python, and its output."""
     found = re.findall(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", page.read_text(), re.DOTALL)
     return [(code, printed or None) for code, printed in found]
 
@@ -57,7 +57,7 @@ def test_the_page_names_what_there_is() -> None:
 
 
 def test_the_example_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With an archive that only looks at what it is given."""
+    """With an archive that only checks its arguments."""
     from kourou.spark.pipelines import archive
 
     given: dict[str, Any] = {}

@@ -186,7 +186,7 @@ def test_the_first_signal_asks_and_the_second_ends() -> None:
             thread.join()
     assert signal.getsignal(signal.SIGTERM) is before
     assert kept.reports[0].stopped == "asked"
-    assert kept.notes == ["stopping after this batch; once more stops at once"]
+    assert kept.notes == ["stopping after this batch; interrupt again to stop at once"]
 
 
 def as_spark_s(query: "Query") -> Any:

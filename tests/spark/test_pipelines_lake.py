@@ -1,4 +1,4 @@
-"""Lakes and ledgers without Spark: what is in them whenever a process dies."""
+"""Lakes and ledgers without Spark: their contents if a process dies at any time."""
 
 import contextlib
 import itertools
@@ -108,7 +108,7 @@ def test_readers_share_a_lock(tmp_path: Path) -> None:
 
 
 def test_a_lock_whose_file_is_removed_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever waited for it has a lock that others meet, too."""
+    """A process that waited for it gets a lock that excludes others, too."""
     import fcntl
 
     one, two = DiskFolder(tmp_path), DiskFolder(tmp_path)
@@ -155,7 +155,7 @@ def commit(start: int, end: int, **positions: int) -> Commit:
 
 
 def test_a_ledger_adds_up(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Across snapshots, by the one who writes and by others."""
+    """Across snapshots, by the writer and by other processes."""
     monkeypatch.setattr(ledgers, "SNAPSHOT_EVERY", 4)
     monkeypatch.setattr(ledgers, "KEPT", 3)
     shown: list[int] = []
@@ -179,7 +179,7 @@ def test_nothing_is_done_twice(folder: Folder) -> None:
     one.load()
     two.load()
     one.commit(commit(0, 10))
-    with pytest.raises(ConflictError, match="messages 5 to 14 of topic t, broker b, queue 0 are there already"):
+    with pytest.raises(ConflictError, match="messages 5 to 14 of topic t, broker b, queue 0 are already archived"):
         two.commit(commit(5, 15))
     two.commit(commit(10, 15))
     one.commit(commit(20, 30))
@@ -357,7 +357,7 @@ SOURCE = {MessageQueue("a", "b", 0): 7, MessageQueue("a", "b", 1): 4, MessageQue
 
 
 def archive_once(folder: Folder, batch_rows: int = 3, form: str | None = None) -> None:
-    """What the pipeline does, with one task and without Spark: some rows of each queue at a time."""
+    """The work of the pipeline, with one task and without Spark: some rows of each queue at a time."""
     with Lake("", "test", folder, form=form) as lake:
         while True:
             pieces: dict[MessageQueue, list[Interval]] = {}
@@ -378,7 +378,7 @@ def archive_once(folder: Folder, batch_rows: int = 3, form: str | None = None) -
 
 
 def seen(root: Path) -> list[tuple[str, int, int]]:
-    """By somebody who reads the folder as any reader of tables does."""
+    """By a reader that lists the folder."""
     dataset = ds.dataset(root, partitioning="hive", format="parquet")
     table = dataset.to_table(columns=["topic", "queue_id", "queue_offset"]) if dataset.files else pa.table({})
     return sorted((r["topic"], r["queue_id"], r["queue_offset"]) for r in table.to_pylist())
@@ -389,7 +389,7 @@ WHOLE = sorted((queue.topic, queue.queue_id, at) for queue, end in SOURCE.items(
 
 @pytest.mark.slow
 def test_a_run_that_dies_at_any_moment(tmp_path: Path) -> None:
-    """Before and behind every change to the folder. Nobody sees a message twice, and the next run completes it."""
+    """Before and after every change to the folder. No reader sees a message twice, and the next run completes it."""
     for dies_at in itertools.count():
         root = tmp_path / str(dies_at)
         root.mkdir()
@@ -470,7 +470,7 @@ def test_the_hours_of_a_lake(tmp_path: Path) -> None:
 
 
 def test_a_choice_that_makes_no_sense() -> None:
-    with pytest.raises(OptionError, match="option since is milliseconds since 1970 or a time such as"):
+    with pytest.raises(OptionError, match="option since must be milliseconds since 1970 or a time such as"):
         choice(since="yesterday")
-    with pytest.raises(OptionError, match="since is a later time than until"):
+    with pytest.raises(OptionError, match="since is later than until"):
         choice(since="2026-02-01", until="2026-01-01")

@@ -12,6 +12,10 @@ from kourou.cli.pipelines_commands import app
 from kourou.spans import is_span, seconds_of
 from kourou.spark.errors import OptionError
 from kourou.spark.pipelines.choice import choice, size_bytes, span_s
+from kourou.spark.pipelines.dedup import dedup
+from kourou.spark.pipelines.running import PipelineError
+from kourou.spark.pipelines.streams import flow
+from kourou.spark.pipelines.transform import transform
 
 FUNCTIONS = {
     "archive": "archive.archive",
@@ -114,3 +118,28 @@ def test_other_sizes_are_refused(size: str) -> None:
 def test_times_are_text_or_a_datetime() -> None:
     moment = datetime(2026, 1, 31, 12, tzinfo=UTC)
     assert choice(since=moment, key="a") == choice(since="2026-01-31T12:00:00Z", key=["a"])
+
+
+@pytest.mark.parametrize(
+    ("job", "wrong"),
+    [(transform, {"every": "often"}), (dedup, {"every": "often"}), (dedup, {"window": "long"})],
+)
+def test_wrong_spans_fail_the_run_before_spark_starts(job: Any, wrong: dict[str, str]) -> None:
+    more = {"sql": "SELECT body FROM messages"} if job is transform else {}
+    with pytest.raises(PipelineError, match="a time such as 500ms") as caught:
+        job("orders", "copies", checkpoint="/nowhere", namesrv="127.0.0.1:1", **more, **wrong)
+    assert caught.value.report.stopped == "error"
+
+
+def test_options_of_a_stream_are_known_in_any_case() -> None:
+    options = {"STARTINGTIMESTAMP": "1", "maxoffsetspertrigger": "5", "Group": "lags"}
+    wanted = flow(
+        topics="orders", target="copies", checkpoint="c", namesrv=None, once=True, every="10s", options=options, job={}
+    )
+    assert wanted.source() == {
+        "startingTimestamp": "1",
+        "maxOffsetsPerTrigger": "5",
+        "group": "lags",
+        "topics": "orders",
+    }
+    assert wanted.options["group"] == "lags"  # whose offsets are committed at the end

@@ -1,4 +1,4 @@
-"""How pipelines send, without Spark: order, marks, pace and what is told."""
+"""How pipelines send, without Spark: order, marks, rate and reports."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -133,7 +133,7 @@ def test_a_pace_is_kept() -> None:
 def test_rates_of_tasks() -> None:
     assert check_rate(None, 3) is None
     assert check_rate(30.0, 3) == 10.0
-    with pytest.raises(SparkError, match="a rate is more than nothing, not 0"):
+    with pytest.raises(SparkError, match="the rate must be greater than 0, not 0"):
         check_rate(0, 1)
 
 

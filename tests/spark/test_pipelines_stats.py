@@ -2,6 +2,8 @@
 
 import json
 import re
+import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +76,7 @@ def test_lag_of_groups(broker: EmbeddedThread, cluster: Cluster) -> None:
 
 
 def test_lag_over_time(broker: EmbeddedThread, cluster: Cluster) -> None:
-    """What was consumed between two looks counts."""
+    """Messages that were consumed between two samples count."""
     create_topic(broker.namesrv, "moving")
     send(cluster, "moving", [b"x"] * 40)
     [queue] = cluster.route("moving").readable
@@ -114,7 +116,7 @@ def test_groups_are_not_added_up(broker: EmbeddedThread, cluster: Cluster) -> No
     assert not re.search(r"<b>32</b>", html)
 
 
-def test_who_only_reads_does_not_speak_of_writing() -> None:
+def test_a_report_of_a_read_omits_writing() -> None:
     with Runner().run("look", reads_only=True) as run:
         run.batch(BatchProgress(batch=0, rows=3, bytes=30, seconds=0.1, written=0))
     assert "3 messages (30 B) read, 1 batch in" in run.report.text()
@@ -136,8 +138,8 @@ def test_lag_stops_when_it_is_asked_to(broker: EmbeddedThread, cluster: Cluster)
 
 def test_mistakes_about_lag(broker: EmbeddedThread) -> None:
     for groups, topics, said in (
-        (["g"], "nowhere-at-all", "there is no topic 'nowhere-at-all' at"),
-        ([], "late", "which group?"),
+        (["g"], "nowhere-at-all", "topic 'nowhere-at-all' does not exist at"),
+        ([], "late", "no group is given"),
     ):
         with pytest.raises(PipelineError, match=re.escape(said)):
             lag(groups, topics, namesrv=broker.namesrv)
@@ -156,7 +158,7 @@ def test_lag_on_the_command_line(broker: EmbeddedThread, cluster: Cluster, tmp_p
     assert "Lag by queue" in path.read_text()
     missing = CliRunner().invoke(app, ["stats", "lag", "someone", "nowhere", "-n", broker.namesrv])
     assert missing.exit_code == 1
-    assert "there is no topic 'nowhere'" in missing.stderr
+    assert "topic 'nowhere' does not exist" in missing.stderr
 
 
 # ── Traffic ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -193,13 +195,32 @@ def test_traffic(spark: SparkSession, broker: EmbeddedThread, cluster: Cluster) 
     assert some.read.rows == 90
 
 
+@quiet
+@pytest.mark.spark
+def test_times_of_traffic_are_utc_on_any_machine(
+    spark: SparkSession, broker: EmbeddedThread, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They used to be those of the machine's zone, marked as UTC."""
+    create_topic(broker.namesrv, "zoned")
+    send(cluster, "zoned", [b"x"] * 3)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("TZ", "Asia/Kathmandu")
+        time.tzset()
+        report = traffic("zoned", namesrv=broker.namesrv, runner=Runner(spark=spark))
+    time.tzset()
+    [row] = records(table(report, "Topics"))
+    assert report.from_time is not None
+    for text in (report.from_time, str(row["first"]), str(row["last"])):
+        assert abs(datetime.fromisoformat(text).timestamp() - time.time()) < 3600, text
+
+
 @pytest.mark.parametrize(
     ("given_", "said"),
     [
-        ({"topics": "a"}, "one of namesrv and store"),
-        ({"topics": "a", "namesrv": "127.0.0.1:1", "store": "/nowhere"}, "one of namesrv and store"),
-        ({"namesrv": "127.0.0.1:1"}, "which topics?"),
-        ({"topics": "a", "namesrv": "127.0.0.1:1", "window": "0s"}, "a window is at least a second, not 0s"),
+        ({"topics": "a"}, "either namesrv or store"),
+        ({"topics": "a", "namesrv": "127.0.0.1:1", "store": "/nowhere"}, "either namesrv or store"),
+        ({"namesrv": "127.0.0.1:1"}, "no topics are given"),
+        ({"topics": "a", "namesrv": "127.0.0.1:1", "window": "0s"}, "the window must be at least a second, not 0s"),
     ],
 )
 def test_mistakes_about_traffic(given_: dict[str, Any], said: str) -> None:

@@ -34,7 +34,7 @@ SMALL = {"mappedFileSizeCommitLog": 65536, "mappedFileSizeConsumeQueue": 20 * 50
 
 
 class Restartable:
-    """A broker that comes back at the same address with what it had."""
+    """A broker that restarts at the same address with its files."""
 
     def __init__(self, store: Path, properties: dict[str, Any] | None = None) -> None:
         self._store = store
@@ -155,7 +155,7 @@ def worker_processes(spark: SparkSession) -> list[int]:
 
 @pytest.mark.slow
 def test_a_broker_that_restarts_under_a_query(spark: SparkSession, broker: Restartable, tmp_path: Path) -> None:
-    """While tasks want to read, nobody answers; the query goes on when the broker is back."""
+    """While tasks want to read, the broker does not answer; the query continues when it is back."""
     fill(broker, "restarted")
     reader = Reader(spark, broker, "restarted", tmp_path / "state")
     back: list[threading.Thread] = []
@@ -174,7 +174,7 @@ def test_a_broker_that_restarts_under_a_query(spark: SparkSession, broker: Resta
 
 @pytest.mark.slow
 def test_workers_that_die(spark: SparkSession, broker: Restartable, tmp_path: Path) -> None:
-    """The query fails, since a local Spark does not repeat tasks; its next life reads what is missing, once."""
+    """The query fails, since a local Spark does not repeat tasks; its next run reads the missing messages, once."""
     fill(broker, "killed")
     reader = Reader(spark, broker, "killed", tmp_path / "state")
     killed: list[int] = []
@@ -221,7 +221,7 @@ def test_a_query_that_is_stopped_anywhere(spark: SparkSession, broker: Restartab
 
 @pytest.mark.slow
 def test_a_name_server_that_restarts_between_batches(spark: SparkSession, broker: Restartable, tmp_path: Path) -> None:
-    """The source has a connection that is of no use any more, and for a while nobody answers."""
+    """The source has a broken connection, and for a while the broker does not answer."""
     fill(broker, "between", queues=1, count=20)
     reader = Reader(spark, broker, "between", tmp_path / "state")
     query = reader.start(processingTime="0 seconds")
@@ -251,9 +251,9 @@ def test_retention_overtakes_a_query(spark: SparkSession, broker: Restartable, t
     failure = reader.run()
     assert failure is not None
     assert reason(failure) == (
-        f"topic old, broker broker-a, queue 0: messages 5 to {min(kept, 10) - 1} are gone; wanted was offset 5, "
-        f"the first that is there is {min(kept, 10)}. Retention overtook the reader "
-        "(failOnDataLoss=false goes on with what there is)"
+        f"topic old, broker broker-a, queue 0: messages 5 to {min(kept, 10) - 1} have expired; expected offset 5, "
+        f"but the first message is at {min(kept, 10)}. They expired before they were read "
+        "(failOnDataLoss=false continues without them)"
     )
     lenient = Reader(spark, broker, "old", tmp_path / "state", failOnDataLoss="false")
     assert lenient.run() is None

@@ -77,7 +77,7 @@ def test_settings_follow_the_url_and_the_environment() -> None:
 
 def test_credentials_in_a_url_are_refused() -> None:
     for name in (for_arrow, for_spark, open_folder):
-        with pytest.raises(OptionError, match="credentials do not belong in the URL"):
+        with pytest.raises(OptionError, match="do not put credentials into the URL"):
             name("s3://key:secret@bucket/lake")
 
 
@@ -138,7 +138,7 @@ def bucket() -> Iterator[str]:
 
 
 def seen(query: str, lake: str) -> list[tuple[str, int, int]]:
-    """By somebody who reads the bucket as any reader of tables does."""
+    """By a reader that lists the bucket."""
     system, path = fs.FileSystem.from_uri(f"s3://lakes/{lake}?{query}")
     table = ds.dataset(path, filesystem=system, partitioning="hive", format="parquet").to_table()
     return sorted((str(row["topic"]), row["queue_id"], row["queue_offset"]) for row in table.to_pylist())

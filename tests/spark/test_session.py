@@ -1,4 +1,4 @@
-"""What a session is started with."""
+"""The settings with which a session is started."""
 
 import os
 import tempfile
@@ -34,7 +34,7 @@ def test_a_home_without_the_archive(cache: Path) -> None:
     assert (home / "jars").resolve() == installed / "jars"
 
 
-def test_somebody_s_own_home_stays(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_home_of_the_user_is_kept(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_HOME", "/opt/spark")
     assert session.light_home() is None
 

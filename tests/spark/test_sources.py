@@ -138,7 +138,7 @@ def test_places(broker: EmbeddedThread, cluster: Cluster) -> None:
     assert len(found(startingTimestamp=1)) == 20
     cluster.commit(dict.fromkeys(cluster.route("places").readable, 9), "places-group")
     assert found(startingOffsets="group", group="places-group") == [(0, 9), (1, 9)]
-    with pytest.raises(OptionError, match="it is none of those that are read"):
+    with pytest.raises(OptionError, match="which is not read"):
         found(startingOffsets=json.dumps(offsets("elsewhere", 1)))
     with pytest.raises(OptionError, match="has no queue 7 on broker broker-a"):
         batch(source(broker, assign='{"places": {"broker-a": [7]}}'))
@@ -179,8 +179,7 @@ def test_store_times_narrow_what_is_read(broker: EmbeddedThread, cluster: Cluste
     for kind, expected in kinds.items():
         reader: Any = source(broker, topics="narrow-times", pushdown="true").reader(schema("store_timestamp timestamp"))
         assert list(reader.pushFilters([kind(("store_timestamp",), moment)])) == []
-        partitions = reader.partitions()
-        found = read(reader, partitions)["store_timestamp"].to_pylist() if partitions else []
+        found = [row["store_timestamp"] for row in read(reader, reader.partitions()).to_pylist()]
         assert found == expected, kind
 
 
@@ -202,7 +201,7 @@ def test_times_by_topic(broker: EmbeddedThread, cluster: Cluster) -> None:
     ).reader(schema("topic string"))
     assert Counter(read(reader, reader.partitions())["topic"].to_pylist()) == {"time-b": 10}
     other = source(broker, topics="time-a", startingTimestamp='{"elsewhere": 1}').reader(schema("topic string"))
-    with pytest.raises(OptionError, match="a time for topic elsewhere: it is none of those that are read"):
+    with pytest.raises(OptionError, match="a time is given for topic elsewhere, which is not read"):
         other.partitions()
 
 
@@ -292,10 +291,10 @@ def test_a_limit_in_bytes(broker: EmbeddedThread, cluster: Cluster) -> None:
     assert 8 <= end["sized"]["broker-a"]["0"] <= 12
 
 
-def test_a_topic_that_was_made_anew(broker: EmbeddedThread, cluster: Cluster) -> None:
+def test_a_topic_that_was_created_again(broker: EmbeddedThread, cluster: Cluster) -> None:
     fill(broker, cluster, "anew", [5])
     reader = stream(broker, topics="anew")
-    with pytest.raises(DataLossError, match="ends at offset 5, and was read up to 50 already"):
+    with pytest.raises(DataLossError, match="ends at offset 5, but was read up to 50 before"):
         reader.partitions(offsets("anew", 50), offsets("anew", 5))
     lenient = stream(broker, topics="anew", failOnDataLoss="false")
     assert read(lenient, lenient.partitions(offsets("anew", 50), offsets("anew", 5))).num_rows == 5
@@ -315,7 +314,7 @@ def test_a_group_sees_how_far_a_stream_is(broker: EmbeddedThread, cluster: Clust
 
 
 def test_retention_overtakes_the_reader(tmp_path: Path) -> None:
-    """Segments of the log are gone before they were read: an error that says what is missing, or the rest."""
+    """Segments of the log are expired before they were read: an error that names them, or the remaining rows."""
     small = {"mappedFileSizeCommitLog": 65536, "mappedFileSizeConsumeQueue": 20 * 50}
     with EmbeddedThread(store=tmp_path / "store", properties=small) as broker:
         cluster = Cluster((broker.namesrv,), ACCESS, 5.0)
@@ -333,12 +332,12 @@ def test_retention_overtakes_the_reader(tmp_path: Path) -> None:
         [kept] = cluster.starts(cluster.route("old").readable).values()
         assert kept > 0
         reader = stream(broker, topics="old")
-        with pytest.raises(DataLossError, match=rf"wanted was offset 0, the first that is there is {kept}"):
+        with pytest.raises(DataLossError, match=rf"expected offset 0, but the first message is at {kept}"):
             read(reader, reader.partitions(offsets("old", 0), offsets("old", 120)))
         lenient = stream(broker, topics="old", failOnDataLoss="false")
         found = read(lenient, lenient.partitions(offsets("old", 0), offsets("old", 120)))
         assert found["queue_offset"].to_pylist() == list(range(kept, 120))
-        with pytest.raises(DataLossError, match=rf"the first that is there is {kept}"):
+        with pytest.raises(DataLossError, match=rf"but the first message is at {kept}"):
             batch(source(broker, topics="old", startingOffsets=json.dumps(offsets("old", 0))))
         wire.close_all()
 
@@ -355,3 +354,13 @@ def test_formats_are_found_without_importing_what_they_need() -> None:
         "rocketmq rocketmq-store",
         "kourou._backend kourou._version kourou.spark kourou.spark.formats",
     ]
+
+
+def test_a_group_that_the_broker_does_not_know_is_named(broker: EmbeddedThread, cluster: Cluster) -> None:
+    """It used to be reported as a filter that the broker refuses."""
+    fill(broker, cluster, "of-a-group", [1])
+    one = source(broker, topics="of-a-group", group="not a group")
+    reader = one.reader(schema(one.schema()))
+    with pytest.raises(OptionError, match=r"the group of option group does not exist.*updateSubGroup") as caught:
+        read(reader, reader.partitions())
+    assert "\n" not in str(caught.value)

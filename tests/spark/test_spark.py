@@ -226,17 +226,17 @@ def test_micro_batches_fill_all_queues(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"topics": "nowhere"}, "there is no topic 'nowhere' at"),
+        ({"topics": "nowhere"}, "topic 'nowhere' does not exist at"),
         ({"topic": "batch"}, "no option topic: did you mean topics?"),
-        ({}, "which topics?"),
-        ({"topics": "a", "topicPattern": "b"}, "options topics and topicPattern exclude each other"),
-        ({"topicPattern": "("}, "option topicPattern is no regular expression"),
-        ({"topics": "a", "startingOffsets": "soon"}, "option startingOffsets is earliest, latest, group or JSON"),
-        ({"topics": "a", "startingOffsets": "{oops"}, "option startingOffsets is no JSON"),
+        ({}, "no topics are given"),
+        ({"topics": "a", "topicPattern": "b"}, "options topics and topicPattern can't be combined"),
+        ({"topicPattern": "("}, "option topicPattern is not a valid regular expression"),
+        ({"topics": "a", "startingOffsets": "soon"}, "option startingOffsets must be earliest, latest, group or JSON"),
+        ({"topics": "a", "startingOffsets": "{oops"}, "option startingOffsets is not valid JSON"),
         ({"topics": "a", "columns": "nothing"}, "no column nothing"),
         ({"topics": "a", "namesrv": "nowhere"}, "option namesrv: 'nowhere' is not host:port"),
         ({"topics": "a", "namesrv": "127.0.0.1:1", "retryTimeout": "100ms"}, "no name server answers: 127.0.0.1:1"),
-        ({"topics": "a", "failOnDataLoss": "maybe"}, "option failOnDataLoss is true or false"),
+        ({"topics": "a", "failOnDataLoss": "maybe"}, "option failOnDataLoss must be true or false"),
     ],
     ids=lambda value: None if isinstance(value, dict) else value[:24],
 )
@@ -275,5 +275,5 @@ def test_no_java(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    with pytest.raises(SparkError, match="Spark needs Java 17 or later, and there is no java"):
+    with pytest.raises(SparkError, match="Java was not found: Spark needs Java 17 or later"):
         check_installation()

@@ -1,4 +1,4 @@
-"""Commit-log files are read whole, however they are cut, and damage is told once."""
+"""Commit-log files are read completely, however they are divided, and damage is reported once."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -147,7 +147,7 @@ def test_a_changed_body_is_found_by_its_crc(tmp_path: Path) -> None:
     assert [row["queue_offset"] for row in rows if row[CORRUPT]] == [11]
 
 
-def test_an_unfinished_record_at_the_end_is_no_damage(tmp_path: Path) -> None:
+def test_an_unfinished_record_at_the_end_is_not_damage(tmp_path: Path) -> None:
     places = write_store(tmp_path, [{}] * 5)
     damaged(tmp_path, places[-1] + 80, bytes(200))
     assert numbers(read(tmp_path)) == [0, 1, 2, 3]
@@ -176,11 +176,11 @@ def test_a_file_that_is_gone(tmp_path: Path) -> None:
     write_store(tmp_path, [{}])
     [split] = plan(find_files([str(tmp_path)]), EVERYTHING, SEGMENT)
     Path(split.file.path).unlink()
-    with pytest.raises(DataLossError, match="can't be read any more"):
+    with pytest.raises(DataLossError, match="can no longer be read"):
         list(scan(split, make_rows(("body",))))
 
 
-def test_a_body_that_holds_a_record_is_no_record(tmp_path: Path) -> None:
+def test_a_record_inside_a_body_is_not_a_record(tmp_path: Path) -> None:
     write_store(tmp_path, [{"body": record(77, at=123)}] * 20)
     for split_size in (50, 100):
         assert numbers(read(tmp_path, split_size)) == list(range(20))
@@ -191,7 +191,7 @@ def test_a_body_that_holds_a_record_is_no_record(tmp_path: Path) -> None:
 def test_any_sizes_and_any_damage(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], split_size: int, data: st.DataObject
 ) -> None:
-    """What is read and what is told as damaged do not depend on how the log is cut."""
+    """Rows and reported damage do not depend on how the log is divided."""
     root = tmp_path_factory.mktemp("store")
     places = write_store(root, [{"body": bytes([n % 251]) * size} for n, size in enumerate(sizes)])
     if places:

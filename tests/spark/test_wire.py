@@ -55,7 +55,7 @@ def test_frames_in_pieces(piece: int) -> None:
         b"\0\0\0\5\7\0\0\1x",  # of an unknown form
     ],
 )
-def test_what_is_no_frame(garbage: bytes) -> None:
+def test_bytes_that_are_not_a_frame(garbage: bytes) -> None:
     near, far = socket.socketpair()
     with near, far:
         far.sendall(garbage)
@@ -93,7 +93,7 @@ def serve() -> Iterator[Callable[[Callable[[list[Command]], bytes], int], Link]]
 
 
 def test_answers_in_another_order(serve: Callable[[Callable[[list[Command]], bytes], int], Link]) -> None:
-    """A body stays as it was, also when others came before it; those that nobody waits for go."""
+    """A body stays as it was, also when others came before it; unexpected ones are dropped."""
 
     def backwards(commands: list[Command]) -> bytes:
         asked_back = encode(Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, 1))
@@ -119,7 +119,7 @@ def test_a_link_that_got_nonsense_is_of_no_use(
     assert link.broken
 
 
-def test_answers_that_nobody_asked_for_are_not_kept(
+def test_unexpected_answers_are_not_kept(
     serve: Callable[[Callable[[list[Command]], bytes], int], Link],
 ) -> None:
     def many(commands: list[Command]) -> bytes:

@@ -121,7 +121,7 @@ cdef class Column:
 
     cdef int put_null(self) except -1:
         cdef Py_ssize_t row = self.rows, full
-        if not self.nulls:  # so far all were there
+        if not self.nulls:  # no null so far
             full = row >> 3
             if full:
                 memset(self.valid.more(full), 0xFF, full)
@@ -141,7 +141,7 @@ cdef class Column:
         return 0
 
     cdef int put_value(self, object value) except -1:
-        """Any value, as rows.py has it."""
+        """Append a value of any type, as rows.py makes it."""
         cdef bytes raw
         if value is None:
             return self.put_null()

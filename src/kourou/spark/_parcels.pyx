@@ -23,7 +23,7 @@ cdef char *HEX = b"0123456789ABCDEF"
 cdef class Texts:
     """A column of text or bytes."""
 
-    cdef object buffers  # keeps the memory
+    cdef object buffers  # keeps the memory alive
     cdef const uint8_t *valid
     cdef const int32_t *ends
     cdef const char *data
@@ -79,12 +79,12 @@ cdef inline char *put_property(
 
 
 def is_taken(kind):
-    """Can a column of this type be read here?"""
+    """Is this type of column supported?"""
     return kind == pa.string() or kind == pa.binary()
 
 
 cdef class Encoder:
-    """The rows of one batch. `prefix` and the number of a row make its unique key, where it has none."""
+    """The rows of one batch. `prefix` and the number of a row make its unique key, if it has none."""
 
     cdef Texts body, tags, keys, unique_keys
     cdef bytes prefix

@@ -39,7 +39,7 @@ cdef enum:
     BORN_V6 = 0x10
     STORE_V6 = 0x20
     BATCH_INSIDE = 0xC0
-    PROPERTIES_CHECKED = 256  # a record with more is left to the plain form
+    PROPERTIES_CHECKED = 256  # the plain form handles a record with more
 
 cdef int64_t MS_MAX = 9223372036854775
 
@@ -198,7 +198,7 @@ cdef class CompiledRows:
         return self.topic_test is None or self.wants_topic(scanner)
 
     cdef bint wants_topic(self, Scanner scanner) except -1:
-        """Asked of the test once for each topic; neighbours in the log often have the same."""
+        """Tested once for each topic; neighbours in the log often have the same topic."""
         cdef const unsigned char *p = bytes_at(scanner, scanner.topic_at) if scanner.topic_size else NULL
         if (
             self.last_topic is None
@@ -210,7 +210,7 @@ cdef class CompiledRows:
         return self.last_verdict
 
     cdef bint is_usual(self, Scanner scanner) except -1:
-        """Can `add` take the record? If not, `add_plainly` does."""
+        """Can `add` handle the record? If not, `add_plainly` does."""
         cdef int sys_flag = scanner.sys_flag
         if sys_flag & (BORN_V6 | STORE_V6):
             return False
@@ -227,7 +227,7 @@ cdef class CompiledRows:
         return is_utf8(p, scanner.properties_size) and self.names_differ(p, scanner.properties_size)
 
     cdef bint names_differ(self, const unsigned char *p, Py_ssize_t size) noexcept:
-        """Does every property name come once? Then they go into a map as they are."""
+        """Does every property name occur once? Then the properties become a map unchanged."""
         if self.properties is None:
             return True
         cdef const unsigned char *names[PROPERTIES_CHECKED]
@@ -256,7 +256,7 @@ cdef class CompiledRows:
         return True
 
     cdef int add(self, Scanner scanner) except -1:
-        """A usual record: IPv4 hosts, valid text, a body as it is."""
+        """A usual record: IPv4 hosts, valid text, an uncompressed body."""
         cdef const unsigned char *base = bytes_at(scanner, 0)
         cdef const unsigned char *record = base + scanner.at
         if self.topic is not None:
@@ -306,7 +306,7 @@ cdef class CompiledRows:
         return 0
 
     cdef int add_lifted(self, Scanner scanner) except -1:
-        """The properties that are columns of their own."""
+        """The properties that have columns of their own."""
         cdef Py_ssize_t tags, tags_size, keys, keys_size, unique, unique_size
         tags, tags_size, keys, keys_size, unique, unique_size = names_of(scanner)
         put_found(self.tags_column, scanner, tags, tags_size)

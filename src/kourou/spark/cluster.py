@@ -1,7 +1,7 @@
-"""What name servers and brokers know: topics, their queues, and the offsets of these.
+"""Requests to name servers and brokers about topics, queues and their offsets.
 
-Plain requests, which Apache's brokers and ours answer alike. Those for many topics and queues travel together, and all
-brokers are asked at the same time: so a thousand topics cost a few round trips.
+Apache's brokers and Kourou's answer them alike. Requests for many topics and queues are sent together, and to all
+brokers at the same time, so a thousand topics cost a few round trips.
 """
 
 import copy
@@ -47,16 +47,16 @@ log = logging.getLogger(__name__)
 PLANNING_PATIENCE_S: Final = 30.0
 
 TOLERANT_PATIENCE_S: Final = 0.15
-"""Long enough for a second try, by a new route."""
+"""Long enough for a second attempt with a new route."""
 
 AWAY_S: Final = 10.0
-"""For so long a tolerant cluster does not ask a broker again that did not answer."""
+"""The time during which a tolerant cluster does not ask a broker again that did not answer."""
 
 _T = TypeVar("_T")
 
 
 class Route(msgspec.Struct, frozen=True):
-    """Where a topic is."""
+    """The route of a topic."""
 
     readable: tuple[MessageQueue, ...]
     writable: tuple[MessageQueue, ...]
@@ -65,15 +65,25 @@ class Route(msgspec.Struct, frozen=True):
 
 
 def route_of(topic: str, data: TopicRouteData) -> Route:
-    """The queues that a name server's answer describes, sorted. Raises BodyError if there are too many."""
+    """The queues that a name server's answer describes, sorted. Raises BodyError if there are too many.
+
+    Raises OptionError for a static topic whose queues do not have the numbers of a broker's own: rows, offsets and
+    archives name messages by these.
+    """
     check_route(data, topic)
+    numbers = [mapping.curr_id_map for mapping in (data.topic_queue_mapping_by_broker or {}).values()]
+    if len(numbers) > 1 or any(number != own for mapping in numbers for number, own in mapping.items()):
+        raise OptionError(
+            f"topic {topic} is a static topic: its queues are numbered across brokers, and Spark's tasks work with the "
+            "queues of each broker. Use kourou.client for it, or leave it out"
+        )
     brokers = {broker.broker_name or "": dict(broker.broker_addrs) for broker in data.broker_datas}
     readable = {name: count for name, count in readable_counts(data).items() if brokers.get(name)}
     return Route(queues_of(topic, readable), queues_of(topic, writable_counts(data)), brokers)
 
 
 class Cluster:
-    """Asks. Keeps the routes that it was told until they are asked for again."""
+    """Sends the requests. Routes are cached until they are requested again."""
 
     def __init__(
         self,
@@ -83,7 +93,7 @@ class Cluster:
         *,
         is_planned: bool = False,
     ) -> None:
-        """`is_planned`: for tasks. Name servers and topics have been found before, so it is worth waiting for them."""
+        """`is_planned`: for tasks, whose name servers and topics were found before, so they are waited for."""
         self._name_servers = name_servers
         self.access = access
         self._patience_s = patience_s
@@ -91,10 +101,10 @@ class Cluster:
         self._is_known = is_planned
         self._is_tolerant = False
         self._routes: dict[str, Route] = {}
-        self._away: dict[str, float] = {}  # brokers that did not answer, and until when they are left in peace
+        self._away: dict[str, float] = {}  # brokers that did not answer, and until when they are not asked again
 
     def tolerant(self) -> "Cluster":
-        """The same cluster; what it is asked about queues of brokers that do not answer is left out of its answers."""
+        """The same cluster, whose answers omit the queues of brokers that do not answer."""
         other = copy.copy(self)  # with the same tables
         other._is_tolerant = True
         return other
@@ -102,16 +112,17 @@ class Cluster:
     # ── Name servers ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _ask_name_server(self, *commands: Command) -> list[Command]:
-        """The answers of the first name server that has them. Raises UnreachableError if none has.
+        """The answers of the first name server that has them. Raises UnreachableError if none has them.
 
-        Those that have answered before are waited for: they restart. Others may be a mistake, which is told at once.
+        Name servers that have answered before are waited for, since they may be restarting. Others may be a
+        mistake, which is reported at once.
         """
 
         def attempt() -> list[Command]:
             return self._ask_name_servers_once(commands)
 
         if self._is_known:
-            return persist("the cluster can't be asked", attempt, self._patience_s)
+            return persist("the cluster can't be queried", attempt, self._patience_s)
         answers = attempt()
         self._is_known = True
         return answers
@@ -120,7 +131,7 @@ class Cluster:
         said: list[str] = []
         others = 0
         for address in self._name_servers:
-            is_used = is_connected(address, self.access)  # then it may be closed already: one more try
+            is_used = is_connected(address, self.access)  # the connection may be closed already: one more attempt
             for is_last in (False, True) if is_used else (True,):
                 try:
                     answers = connect(address, self.access).ask_all(commands)
@@ -140,15 +151,16 @@ class Cluster:
         raise UnreachableError(f"no name server answers: {'; '.join(said)}")
 
     def route(self, topic: str, *, fresh: bool = False) -> Route:
-        """Raises OptionError for a topic that there is not, UnreachableError."""
+        """Raises OptionError for a topic that does not exist, UnreachableError."""
         return self.routes([topic], fresh=fresh)[topic]
 
     def routes(self, topics: Iterable[str], *, fresh: bool = False, gone_ok: bool = False) -> dict[str, Route]:
-        """Of many topics, which are asked for together. Raises OptionError for a topic that there is not, unless it is
-        `gone_ok`, which leaves it out; UnreachableError.
+        """The queues of many topics, which are requested together.
 
-        One that was there before is waited for: a name server that has just started knows no topics, until brokers
-        tell it of theirs.
+        Raises OptionError for a topic that does not exist, unless `gone_ok`: then it is omitted; UnreachableError.
+
+        A topic that existed before is waited for: a name server that has just started has no topics until brokers
+        register.
         """
         wanted = list(dict.fromkeys(topics))
         missing = [topic for topic in wanted if fresh or topic not in self._routes]
@@ -178,10 +190,10 @@ class Cluster:
         return {topic: self._routes[topic] for topic in wanted if topic not in gone}
 
     def _no_topic(self, topic: str) -> str:
-        return f"there is no topic {topic!r} at {', '.join(self._name_servers)}"
+        return f"topic {topic!r} does not exist at {', '.join(self._name_servers)}"
 
     def _ask_routes(self, topics: Sequence[str]) -> list[str]:
-        """Take note of these topics' routes; those that have none."""
+        """Cache the routes of these topics. Returns the topics without a route."""
         requests = [
             Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext=GetRouteInfo(topic=topic).encode()) for topic in topics
         ]
@@ -204,12 +216,12 @@ class Cluster:
         return sorted(name for name in TopicList.decode(bytes(answer.body)).topic_list if match(name))
 
     def address(self, queue: MessageQueue, *, fresh: bool = False, master: bool = False) -> str:
-        """Of a broker that has the queue: the master, or while there is none, a slave. Raises UnreachableError."""
+        """The address of a broker of the queue: the master or, without a master, a slave. Raises UnreachableError."""
         members = self.route(queue.topic, fresh=fresh).brokers.get(queue.broker_name) or {}
         if MASTER_ID in members:
             return members[MASTER_ID]
         if not members or master:
-            raise UnreachableError(f"broker {queue.broker_name} of topic {queue.topic} is not there at present")
+            raise UnreachableError(f"broker {queue.broker_name} of topic {queue.topic} is not registered now")
         return members[min(members)]
 
     # ── Brokers ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -263,7 +275,7 @@ class Cluster:
         read: Callable[[Command], _T],
         found: dict[MessageQueue, _T],
     ) -> dict[str, str]:
-        """Ask each broker once; those that answer are taken out of `left`. Why did the others not?"""
+        """Ask each broker once, and remove those that answer from `left`. Returns the errors of the others."""
         troubles: dict[str, str] = {}
         asked: list[tuple[str, list[Command]]] = []
         names: list[str] = []
@@ -304,7 +316,7 @@ class Cluster:
             return SearchOffset(topic=queue.topic, queue_id=queue.queue_id, timestamp=time_ms)
 
         found = self._offsets(queues, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
-        # Brokers before 5.2 answer with the last message when all are older; rows are compared with the time anyhow.
+        # Brokers before 5.2 answer with the last message if all are older; rows are compared with the time in any case.
         return {
             queue: max(starts[queue], min(offset if offset >= 0 else ends[queue], ends[queue]))
             for queue, offset in found.items()
@@ -312,7 +324,7 @@ class Cluster:
         }
 
     def committed(self, queues: Iterable[MessageQueue], group: str) -> dict[MessageQueue, int | None]:
-        """Where a group stands; None where it has never been."""
+        """The committed offsets of a group; None for a queue without one."""
 
         def request(queue: MessageQueue) -> Command:
             header = QueryConsumerOffset(
@@ -323,7 +335,7 @@ class Cluster:
         return self._ask_brokers(queues, request, _read_committed)
 
     def commit(self, offsets: Mapping[MessageQueue, int], group: str) -> None:
-        """Tell brokers how far a group has come. Raises OptionError for a group that they don't know."""
+        """Commit offsets of a group. Raises OptionError for a group that does not exist."""
 
         def request(queue: MessageQueue) -> Command:
             header = UpdateConsumerOffset(
@@ -338,7 +350,7 @@ class Cluster:
             self._ask_brokers(offsets, request, _checked)
 
     def _make_known(self, queues: Iterable[MessageQueue], group: str) -> None:
-        """Pull once from each broker: with autoCreateSubscriptionGroup, that is how a group comes to be."""
+        """Pull once from each broker: with autoCreateSubscriptionGroup, this creates the group."""
         one_each = {queue.broker_name: queue for queue in queues}
 
         def request(queue: MessageQueue) -> Command:
@@ -358,7 +370,9 @@ class Cluster:
 
         for answer in self._ask_brokers(one_each.values(), request, lambda answer: answer).values():
             if answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
-                raise OptionError(f"there is no group {group!r}, and brokers do not create groups: create it")
+                raise OptionError(
+                    f"group {group!r} does not exist, and the brokers do not create groups automatically: create it"
+                )
 
     def _offsets(
         self, queues: Iterable[MessageQueue], code: int, header: Callable[[MessageQueue], Header]
@@ -380,7 +394,7 @@ def _checked(answer: Command) -> Command:
     if answer.code != ResponseCode.SUCCESS:
         error = refused(answer.code, answer.remark)
         if isinstance(error, TopicNotExistError):
-            raise OptionError(f"the topic is gone: {answer.remark}")
+            raise OptionError(f"the topic was deleted: {answer.remark}")
         raise error
     return answer
 

@@ -1,6 +1,6 @@
 """The row schema: one for live topics, store files and archives.
 
-A reader may be asked for some of the columns only (`columns` option, or `.schema(...)`); the others then cost nothing.
+A query may select some of the columns (`columns` option, or `.schema(...)`); the others then cost nothing.
 """
 
 from collections.abc import Iterable, Sequence
@@ -37,13 +37,13 @@ COLUMNS: Final[dict[str, str]] = {
 """Names and Spark types, in order."""
 
 CORRUPT: Final = "corrupt"
-"""What is wrong with a record of a store; null if nothing is. Only there when a scan reports damage."""
+"""Why a record of a store is invalid; null if it is valid. The column exists only if a scan reports damage."""
 
 _ALL: Final = {**COLUMNS, CORRUPT: "string"}
 
 
 def chosen(names: Sequence[str] | None, *, corrupt: bool = False) -> tuple[str, ...]:
-    """The columns asked for; all if none are. Raises OptionError for one that there is not."""
+    """The requested columns; all if none are given. Raises OptionError for an unknown column."""
     known = {**COLUMNS, CORRUPT: ""} if corrupt else COLUMNS
     if not names:
         return tuple(known)
@@ -51,7 +51,7 @@ def chosen(names: Sequence[str] | None, *, corrupt: bool = False) -> tuple[str, 
     if unknown:
         raise OptionError(f"no column {', '.join(unknown)}: there are {', '.join(known)}")
     if len(set(names)) != len(names):
-        raise OptionError(f"a column is asked for twice in {', '.join(names)}")
+        raise OptionError(f"a column is selected twice in {', '.join(names)}")
     return tuple(names)
 
 
@@ -74,7 +74,7 @@ def check_types(given: Iterable[tuple[str, str]]) -> tuple[str, ...]:
 
 
 def arrow_schema(names: Iterable[str]) -> "pa.Schema":
-    """The schema as Arrow has it: exactly what Spark expects of batches."""
+    """The schema of Arrow, exactly as Spark expects it of batches."""
     import pyarrow as pa
 
     types: dict[str, pa.DataType] = {

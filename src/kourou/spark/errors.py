@@ -1,21 +1,21 @@
-"""What reaches a user of the data sources, in one line."""
+"""The errors for users of the data sources: one line each."""
 
 from kourou.protocol.errors import KourouError
 
 
 class SparkError(KourouError):
-    """A data source could not do what it was asked for."""
+    """A data source could not do its work."""
 
 
 class OptionError(SparkError):
-    """An option that is missing, unknown, or makes no sense."""
+    """An option that is missing, unknown or invalid."""
 
 
 class DataLossError(SparkError):
-    """Messages that were to be read are gone, or stored bytes are no records."""
+    """Requested messages have expired, or stored bytes are not records."""
 
 
 class UnreachableError(SparkError):
-    """No name server or broker answered, however often it was asked."""
+    """No name server or broker answered, despite retries."""
 
     retriable = True

@@ -86,13 +86,13 @@ class PushedFilters(msgspec.Struct):
 
 
 def _bounds(one: Filter, unit: int) -> tuple[int, int] | None:
-    """From and to, in units, of what a comparison allows; None for other filters and other values."""
+    """The range that a comparison allows, in units; None for other filters and other values."""
     if not isinstance(one, EqualTo | GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual):
         return None
     value = _number(one.value)
     if value is None:
         return None
-    below, above = value // unit, -(-value // unit)  # the units that the value is between; the same if it is one
+    below, above = value // unit, -(-value // unit)  # the units around the value
     if isinstance(one, GreaterThanOrEqual):
         return above, EVER
     if isinstance(one, GreaterThan):

@@ -1,7 +1,7 @@
 """The formats that Spark finds by their names: `rocketmq` and `rocketmq-store`.
 
-Spark looks for formats in a process of its own, again and again: once in a session, and once for every streaming query.
-So what a format needs is imported when it is used, and not to be found.
+Spark looks for formats in a process of its own, repeatedly: once in a session, and once for every streaming query. So a
+format imports its modules when it is used, not when it is found.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -74,9 +74,9 @@ class StoreSource(DataSource):
     def streamReader(self, schema: "StructType") -> DataSourceStreamReader:  # noqa: ARG002, N802
         from kourou.spark.errors import OptionError
 
-        raise OptionError(f"{STORE} is for batches: a stream reads a topic, with format {LIVE}")
+        raise OptionError(f"format {STORE} can't be streamed: read the topic with format {LIVE}")
 
     def writer(self, schema: "StructType", overwrite: bool) -> DataSourceWriter:  # noqa: ARG002
         from kourou.spark.errors import OptionError
 
-        raise OptionError(f"{STORE} is for reading: messages are written to a topic, with format {LIVE}")
+        raise OptionError(f"format {STORE} can't be written: write to a topic with format {LIVE}")

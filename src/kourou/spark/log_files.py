@@ -3,9 +3,9 @@
 Nothing is opened for writing and no lock is taken: the store may be in use, stopped, a copy, or on a read-only disk. A
 store in use is read up to where it ended when the splits were made.
 
-A log ends behind its last record. Behind that a file may hold zeros, or, where a broker recovered from a crash, bytes
-of an earlier life: records that were cut off and are not yet overwritten. Those are older than what stands before them,
-and a damaged stretch is followed by younger ones; that tells the two apart.
+A log ends after its last record. After that, a file may have zeros or, if a broker recovered from a crash, records that
+were cut off and are not yet overwritten. These are older than the records before them, while the records after a
+damaged range are newer; this distinguishes the two.
 """
 
 import itertools
@@ -24,7 +24,7 @@ from kourou.spark.selection import Selection
 SPLIT_SIZE: Final = 128 * 1024 * 1024
 CHUNK: Final = 4 * 1024 * 1024
 SETBACK_MS: Final = 60_000
-"""How far a broker's clock may have gone back: files are left out by time with this much to spare."""
+"""How far a broker's clock may have gone back: files are excluded by time with this margin."""
 
 NAME_DIGITS: Final = 20
 
@@ -39,16 +39,16 @@ _ZEROS: Final = bytes(CHUNK)
 
 
 class LogFile(msgspec.Struct, frozen=True):
-    """A file of the log: its place in it, and where its content ends."""
+    """A file of the log: its first offset, and where its content ends."""
 
     path: str
     start: int
     end: int
-    """Behind its last byte that counts, as an offset of the log."""
+    """The log offset after its last valid byte."""
 
 
 class Split(msgspec.Struct, frozen=True):
-    """What one task reads: the records that begin from `start` on and before `end`. Offsets are those of the log."""
+    """The part that one task reads: the records that begin at or after `start` and before `end`, as log offsets."""
 
     file: LogFile
     start: int
@@ -76,7 +76,7 @@ def _segments(folder: Path) -> list[Path]:
         raise OptionError(f"{folder} can't be read: {error.strerror}") from None
     paths = [folder / name for name in names if len(name) == NAME_DIGITS and name.isascii() and name.isdigit()]
     if not paths:
-        raise OptionError(f"no commit-log files in {folder}: give a store's root or the folder with its log")
+        raise OptionError(f"no commit-log files in {folder}: give a store's root directory or its commitlog directory")
     return paths
 
 
@@ -86,7 +86,7 @@ def _segments(folder: Path) -> list[Path]:
 class Window:
     """Pieces of a file, read one at a time into the same memory.
 
-    Read, not mapped: a file that is cut or taken away meanwhile gives an error, and does not end the process.
+    Read, not mapped: a file that is truncated or removed meanwhile causes an error, and does not end the process.
     """
 
     def __init__(self, file: LogFile) -> None:
@@ -98,7 +98,7 @@ class Window:
         os.close(self._fd)
 
     def read(self, offset: int, size: int = CHUNK) -> memoryview:
-        """Bytes from an offset of the log on: as many as are asked for, or as are there. Raises OSError."""
+        """Bytes from a log offset on: as many as requested, or as exist. Raises OSError."""
         size = min(size, self._file.end - offset)
         if size > len(self._room):
             self._room = bytearray(size)
@@ -107,15 +107,15 @@ class Window:
         while got < size:
             count = os.preadv(self._fd, [view[got:]], offset - self._file.start + got)
             if count == 0:
-                raise OSError(f"{self._file.path} has become shorter than it was")
+                raise OSError(f"{self._file.path} was truncated while it was read")
             got += count
         return view
 
     def data_from(self, offset: int) -> int:
-        """The next place that may hold something but zeros; the end of the file if there is none."""
+        """The next position that may have other bytes than zeros; the end of the file if there is none."""
         try:
             return self._file.start + os.lseek(self._fd, offset - self._file.start, os.SEEK_DATA)
-        except OSError:  # a hole to the end, or a disk that knows no holes
+        except OSError:  # a hole up to the end, or a disk without support for holes
             return self._file.end if self._knows_holes() else offset
 
     def _knows_holes(self) -> bool:
@@ -127,10 +127,10 @@ class Window:
 
 
 def find_record(window: Window, file: LogFile, offset: int) -> int | None:
-    """The first place from this one on where a record stands, None if there is none in the file.
+    """The first position of a record from this one on; None if the file has none.
 
-    A record has its magic, its own offset, and parts that add up to its size. A body that holds a copy of another
-    record is not taken for one, since that has another offset.
+    A record has its magic, its own offset, and parts that add up to its size. A copy of another record in a body is not
+    mistaken for a record, since it has another offset.
     """
     while (offset := window.data_from(offset)) < file.end:
         piece = bytes(window.read(offset, CHUNK))
@@ -159,7 +159,7 @@ def is_record(window: Window, file: LogFile, offset: int) -> bool:
 
 
 def look(window: Window, file: LogFile, offset: int) -> tuple[int, Scanner]:
-    """What stands there: RECORD, FILLER, END for zeros, or BAD; and a scanner that has looked at it."""
+    """What is at a position: RECORD, FILLER, END for zeros, or BAD; and a scanner that is at it."""
     size = LOOK
     while True:
         scanner = scanner_at(window, offset, size)
@@ -175,7 +175,7 @@ def look(window: Window, file: LogFile, offset: int) -> tuple[int, Scanner]:
 
 
 def scanner_at(window: Window, offset: int, size: int) -> Scanner:
-    """A scanner over a piece of the log. The next piece takes its memory."""
+    """A scanner over a piece of the log. The next piece reuses its memory."""
     return Scanner(window.read(offset, size), base=offset)
 
 
@@ -183,9 +183,9 @@ def scanner_at(window: Window, offset: int, size: int) -> Scanner:
 
 
 def plan(files: list[LogFile], selection: Selection, split_size: int) -> list[Split]:
-    """Splits that together have every record of the files once. Files without a record in the wanted time are left out.
+    """Splits that together have every record of the files once.
 
-    Raises OSError.
+    Files without a record in the requested period are omitted. Raises OSError.
     """
     times = [_first_stored_ms(file) for file in files]
     last = max((number for number, time_ms in enumerate(times) if time_ms is not None), default=-1)
@@ -212,7 +212,7 @@ def cut(file: LogFile, split_size: int) -> list[Split]:
 
 
 def _first_stored_ms(file: LogFile) -> int | None:
-    """When the first record of a file was stored; None if the file has none."""
+    """The store time of the first record of a file; None if the file has none."""
     window = Window(file)
     try:
         found, scanner = look(window, file, file.start)
@@ -246,7 +246,7 @@ def _walk_to_end(window: Window, file: LogFile) -> int:
         found, scanner = look(window, file, end)
         if found == Found.FILLER:
             return end + FILLER_SIZE_MIN
-        if found == Found.RECORD:  # it only did not fit into the piece
+        if found == Found.RECORD:  # the record did not fit into the piece
             offset = end + (scanner.size if end == offset else 0)
             continue
         beyond = find_record(window, file, end + 1)
@@ -257,7 +257,7 @@ def _walk_to_end(window: Window, file: LogFile) -> int:
 
 
 def _last_stored_ms(window: Window, offset: int, end: int) -> int:
-    """When the last record between two places was stored."""
+    """The store time of the last record between two positions."""
     scanner = Scanner(window.read(offset, end - offset), base=offset)
     stored_ms = 0
     while scanner.step() == Found.RECORD:

@@ -10,11 +10,10 @@
     deliver_at      timestamp                 delivered at once
     properties      map<string,string>
     flag            int                       0
-    unique_key      string                    made up: the same for the same row, however often it is sent
+    unique_key      string                       generated: the same for the same row, however often it is sent
 
-The other columns of the row schema may be there and are not sent, and neither are `date` and `hour` of a lake: rows
-that were read from a topic or a lake can be written as they are. Properties that belong to the system are left out: the
-broker sets its own.
+Other columns of the row schema, and `date` and `hour` of a lake, are accepted and not sent: rows that were read from a
+topic or a lake can be written unchanged. System properties are omitted, since the broker sets its own.
 """
 
 from collections.abc import Iterator, Mapping
@@ -49,24 +48,24 @@ SENT: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 LEFT_OUT: Final = frozenset(COLUMNS) | {"date", "hour"}
-"""Columns that a DataFrame may have, and that are not sent unless they are among those above."""
+"""Columns that a DataFrame may have; they are sent only if they are listed above."""
 
 KAFKA: Final[Mapping[str, str]] = {
     "value": "body",
-    "key": "keys, or ordering_key if it decides about the queue",
+    "key": "keys, or ordering_key if it selects the queue",
     "headers": "properties, a map",
-    "partition": "ordering_key: messages with the same one go to the same queue",
+    "partition": "ordering_key: messages with the same key go to the same queue",
 }
-"""Names of columns of Spark's Kafka sink, and what there is instead."""
+"""Columns of Spark's Kafka sink, and what to use instead."""
 
 _USUAL: Final = ("topic", "body", "tags", "keys", "ordering_key", "flag", "unique_key")
 _USUAL_QUICKLY: Final = frozenset(("body", "tags", "keys", "unique_key"))
 _PLACE: Final = frozenset(("topic", "broker", "queue_id", "queue_offset"))
-"""Columns by which a row that was read from a topic is known."""
+"""Columns that identify a row that was read from a topic."""
 
 _USUAL_TEXT_MAX: Final = 4096
 _USUAL_BODY_MAX: Final = BODY_SIZE_MAX // 4  # in characters, which may take four bytes each
-"""What the quick way takes; everything else goes the careful one, which also says what is wrong."""
+"""Rows for the fast path; all others take the slow path, which also reports errors."""
 
 
 def check_columns(given: Mapping[str, str], topic: str | None) -> None:
@@ -75,7 +74,7 @@ def check_columns(given: Mapping[str, str], topic: str | None) -> None:
     if unknown:
         for name in unknown:
             if name.lower() in KAFKA:
-                raise OptionError(f"no column {name} in a message: here it is {KAFKA[name.lower()]}")
+                raise OptionError(f"no column {name} in a message: use {KAFKA[name.lower()]}")
         raise OptionError(f"no column {', '.join(unknown)} in a message: there are {', '.join(SENT)}")
     for name, kinds in SENT.items():
         if name in given and given[name] not in kinds:
@@ -83,7 +82,7 @@ def check_columns(given: Mapping[str, str], topic: str | None) -> None:
     if "body" not in given:
         raise OptionError("a message needs a column body, binary or string")
     if topic is None and "topic" not in given:
-        raise OptionError("where to? option topic, or a column topic")
+        raise OptionError("no topic to write to: give option topic, or a column topic")
 
 
 class Draft(msgspec.Struct, gc=False):
@@ -115,9 +114,9 @@ class Draft(msgspec.Struct, gc=False):
 class Drafts:
     """Makes drafts of one task's rows.
 
-    `identity` tells this write from others and is the same when it is repeated; with the number of a row it gives the
-    unique key. Rows that were read from a topic are known by where they stood there instead, which is the same however
-    Spark deals out rows.
+    `identity` distinguishes this write from others, and is the same when it is repeated; with the number of a row it
+    gives the unique key. Rows that were read from a topic are identified by their position there instead, which does
+    not depend on how Spark distributes rows.
     """
 
     def __init__(self, topic: str | None, identity: str) -> None:
@@ -153,7 +152,7 @@ class Drafts:
     def usual_columns(
         self, batch: "pa.RecordBatch"
     ) -> "tuple[pa.Array, pa.Array | None, pa.Array | None, pa.Array | None] | None":
-        """Body, tags, keys and unique key of rows that have nothing else, and go to one topic; None for others."""
+        """Body, tags, keys and unique key of rows without other columns, all for one topic; None for others."""
         names = set(batch.schema.names)
         others = (names & SENT.keys()) - _USUAL_QUICKLY
         if self._topic is None or others - {"topic"} or names >= _PLACE:
@@ -163,11 +162,11 @@ class Drafts:
 
     @property
     def identity(self) -> tuple[str, str, int]:
-        """The topic, and what the unique key of the next row is made of: a text and a number."""
+        """The topic, and the parts of the unique key of the next row: a text and a number."""
         return self._topic or "", self._prefix, self._number
 
     def count(self, rows: int) -> None:
-        """So many rows became messages elsewhere."""
+        """This number of rows became messages elsewhere."""
         self._number += rows
 
     def _unique_key(self) -> str:
@@ -210,7 +209,7 @@ class Drafts:
 
 
 def usual_properties(tags: str | None, keys: object, ordering_key: str | None, unique_key: str) -> str | None:
-    """The properties of a message that has no others; None for what has to be looked at more carefully."""
+    """The properties of a message that has no others; None if the slow path has to make them."""
     if keys is not None and type(keys) is not str:
         return None
     text, count = f"UNIQ_KEY\x01{unique_key}\x02WAIT\x01true\x02", 2
@@ -226,7 +225,7 @@ def usual_properties(tags: str | None, keys: object, ordering_key: str | None, u
 
 
 def _lifted(row: dict[str, Any]) -> dict[str, str]:
-    """The columns that travel as properties. What is not a column may be among the properties that were read."""
+    """The columns that are sent as properties. Missing ones may be among the properties that were read."""
     read = dict(row.get("properties") or ())
     keys = row["keys"] if "keys" in row else read.get(Property.KEYS)
     if isinstance(keys, list):
@@ -243,7 +242,7 @@ def _lifted(row: dict[str, Any]) -> dict[str, str]:
 def _delay(row: dict[str, Any]) -> dict[str, str]:
     level, moment = row.get("delay_level"), row.get("deliver_at")
     if level and moment is not None:
-        raise SparkError("delay_level and deliver_at exclude each other")
+        raise SparkError("give either delay_level or deliver_at, not both")
     if level:
         return {Property.DELAY_LEVEL: str(level)}
     if moment is None:

@@ -1,4 +1,4 @@
-"""Which task reads what, and how much a trigger takes. All pure.
+"""Plans which ranges each task reads, and how much a trigger takes. All pure.
 
 A task costs tens of milliseconds of processor time before its first row, so small ranges of many queues go into one
 task; a large range is cut into several, which read different parts of the same queue at the same time.
@@ -14,7 +14,7 @@ from kourou.protocol.message import MessageQueue
 from kourou.spark.positions import Offsets
 
 TASK_ROWS: Final = 100_000
-"""What a task takes on at most, unless told otherwise."""
+"""The most messages of a task, unless another number is given."""
 
 
 class Range(msgspec.Struct, frozen=True):
@@ -33,13 +33,13 @@ Task = tuple[Range, ...]
 
 
 def make_tasks(ranges: list[Range], *, tasks_min: int | None = None, task_rows_max: int | None = None) -> list[Task]:
-    """The ranges, cut and packed. Every message is in exactly one task; a queue's own are in order."""
+    """The ranges, divided among tasks. Every message is in exactly one task; those of a queue are in order."""
     ranges = sorted((one for one in ranges if one.size > 0), key=lambda one: (one.queue.broker_name, one.queue))
     total = sum(one.size for one in ranges)
     limit = task_rows_max or TASK_ROWS
     if tasks_min:
         limit = max(min(limit, total // tasks_min), 1)
-    target = math.ceil(total / math.ceil(total / limit)) if total else limit  # all of them about the same
+    target = math.ceil(total / math.ceil(total / limit)) if total else limit  # all about equally large
     tasks: list[Task] = []
     task: list[Range] = []
     taken = 0
@@ -61,9 +61,9 @@ def _cut(whole: Range, size_max: int) -> list[Range]:
 
 
 def admit(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int], rows_max: int) -> Offsets:
-    """How far a trigger may go that takes at most so many rows. Each queue gets its share of what waits.
+    """The end offsets of a trigger with at most this number of rows. Each queue gets its share of the waiting messages.
 
-    A queue whose share is less than a row may still get one, so that none is left behind for ever.
+    A queue whose share is less than a row may still get one, so that no queue waits for ever.
     """
     waiting = {queue: max(offset - start.get(queue, 0), 0) for queue, offset in end.items()}
     total = sum(waiting.values())
@@ -71,7 +71,7 @@ def admit(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int], ro
         return dict(end)
     shares = {queue: count * rows_max // total for queue, count in waiting.items()}
     left = rows_max - sum(shares.values())
-    # What rounding left over goes to those who wait longest for their next row: the largest remainders first.
+    # Rows that rounding left over go to the queues with the largest remainders.
     for queue in sorted(waiting, key=lambda queue: (-(waiting[queue] * rows_max % total), queue)):
         if left <= 0:
             break

@@ -1,7 +1,7 @@
 """Offsets of queues as users and checkpoints write them: {topic: {broker: {queue: offset}}}.
 
-Spark compares offsets as JSON text, so they are always written in the same order. In what users write, -2 stands for
-the first message that is still there and -1 for the end.
+Spark compares offsets as JSON text, so they are always written in the same order. In users' input, -2 means the first
+message that still exists, and -1 the end.
 """
 
 import json
@@ -21,7 +21,7 @@ _EXAMPLE: Final = '{"orders": {"broker-a": {"0": 23, "1": -2}}}'
 
 
 def to_nested(offsets: Mapping[MessageQueue, int]) -> Nested:
-    """As a checkpoint has them."""
+    """Offsets in the form of a checkpoint."""
     nested: Nested = {}
     for queue in sorted(offsets):
         nested.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})[str(queue.queue_id)] = offsets[queue]
@@ -50,7 +50,7 @@ def parse_offsets(text: str, option: str) -> Offsets:
         offsets = from_nested(_json(text, option))
     except (AttributeError, TypeError, ValueError):
         hint = _KAFKA_HINT if _has_no_brokers(text, int) else ""
-        raise OptionError(f"option {option} has to look like {_EXAMPLE}, not like {text[:80]!r}{hint}") from None
+        raise OptionError(f"option {option} must look like {_EXAMPLE}, not like {text[:80]!r}{hint}") from None
     bad = next(
         (f"{queue.topic}/{queue.broker_name}/{queue.queue_id}" for queue in offsets if offsets[queue] < -2), None
     )
@@ -71,13 +71,13 @@ def parse_assignment(text: str) -> list[MessageQueue]:
     except (AttributeError, TypeError):
         example = '{"orders": {"broker-a": [0, 1]}}'
         hint = _KAFKA_HINT if _has_no_brokers(text, list) else ""
-        raise OptionError(f"option assign has to look like {example}, not like {text[:80]!r}{hint}") from None
+        raise OptionError(f"option assign must look like {example}, not like {text[:80]!r}{hint}") from None
     if not queues:
-        raise OptionError(f"option assign names no queue: {text[:80]!r}")
+        raise OptionError(f"option assign contains no queue: {text[:80]!r}")
     return sorted(queues)
 
 
-_KAFKA_HINT: Final = ": each broker numbers its queues from 0, so a broker's name belongs in between"
+_KAFKA_HINT: Final = ": each broker numbers its queues from 0, so put the broker's name in between"
 
 
 def _has_no_brokers(text: str, inner: type) -> bool:
@@ -93,4 +93,4 @@ def _json(text: str, option: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise OptionError(f"option {option} is no JSON: {error}") from None
+        raise OptionError(f"option {option} is not valid JSON: {error}") from None

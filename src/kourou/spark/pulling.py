@@ -1,7 +1,7 @@
 """Ranges of queues -> Arrow batches, in a task.
 
-While one answer is decoded the next ones are already asked for. A broker that goes away is asked again, at its new
-address if it has one, from where the reading stands: no row is lost or given twice.
+While one answer is decoded, the next ones are already requested. If a broker disconnects, it is asked again, at its new
+address if it has one, from the current offset: no row is lost or returned twice.
 """
 
 import logging
@@ -14,9 +14,16 @@ import msgspec
 
 from kourou.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from kourou.protocol.command import Command
-from kourou.protocol.errors import FrameError, KourouError, SubscriptionError, refused
+from kourou.protocol.errors import (
+    FrameError,
+    KourouError,
+    SubscriptionError,
+    SubscriptionGroupNotExistError,
+    refused,
+)
 from kourou.protocol.headers import PullMessageAnswer
 from kourou.protocol.record import Scanner
+from kourou.protocol.system_names import TOOLS_GROUP
 from kourou.spark.cluster import Cluster
 from kourou.spark.errors import DataLossError, OptionError, UnreachableError
 from kourou.spark.planning import Range, Task
@@ -29,23 +36,23 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MESSAGES_MAX: Final = 1024
-"""What a pull asks for at most; brokers give less, 32 by default."""
+"""The most messages that a pull requests; brokers return fewer, 32 by default."""
 
 AHEAD_MAX: Final = 16
-"""Pulls that are under way at a time, if their answers are small."""
+"""Pulls that are in flight at a time, if their answers are small."""
 
 AHEAD_SIZE: Final = 512 * 1024
-"""About as much is under way in answers that are not."""
+"""The bytes that are in flight at a time, if answers are larger."""
 
 LARGE_ANSWER: Final = 128 * 1024
-"""Behind this, what limits an answer is its size, and not how many messages it has."""
+"""Above this, answers are limited by their size, not by the number of messages."""
 
-READING_GROUP: Final = "TOOLS_CONSUMER"
-"""Every broker knows this group, so nobody has to create one for a reader that keeps its offsets elsewhere."""
+READING_GROUP: Final = TOOLS_GROUP
+"""Every broker has this group, so a reader that stores its offsets elsewhere needs no group of its own."""
 
 
 class Filter(msgspec.Struct, frozen=True):
-    """What brokers leave out."""
+    """Filters that brokers apply."""
 
     kind: str = "TAG"
     expression: str = "*"
@@ -56,7 +63,7 @@ class Filter(msgspec.Struct, frozen=True):
 
 
 class Patience:
-    """How long one and the same thing is tried. Begins anew with every success."""
+    """The time limit for retries of an operation. It starts again with every success."""
 
     def __init__(
         self,
@@ -74,7 +81,7 @@ class Patience:
         self._pause = FIRST_PAUSE_S
 
     def wait(self, error: Exception) -> None:
-        """Pause before the next try. Raises `error` when patience ends."""
+        """Pause before the next attempt. Raises `error` when the time is over."""
         now = self._clock()
         if self._end is None:
             self._end = now + self._seconds
@@ -121,8 +128,8 @@ class Puller:
                     found = self._next_offset(one, offset, answer)
                     self._patience.reset()
                     if answer.code == ResponseCode.SUCCESS:
-                        # Only what lies between where the pull began and where the next one begins: a record that
-                        # the broker gives once more is no further row.
+                        # Only records between the start of this pull and that of the next one: a record that
+                        # the broker returns again is not another row.
                         self._rows.aim(one.queue.broker_name, offset, min(found, one.end))
                         yield from self._decode(records)
                     offset = found
@@ -142,14 +149,14 @@ class Puller:
             fresh = True
 
     def _answers(self, address: str, one: Range, offset: int) -> Iterator[tuple[Command, bytes | memoryview]]:
-        """Answers from an offset on, one behind the other, each with its records, which stay until the next.
+        """Answers from an offset on, one after another, each with its records, which are valid until the next answer.
 
-        Apache's broker gives few messages at a time, so that a pull costs more than what it brings. Several are under
-        way: as long as each brings as many as it was asked for, it is known where the next begins. Where one brings
-        less, those behind it were for nothing.
+        Apache's broker returns few messages at a time, so that a pull costs more than its messages. So several pulls
+        are in flight: as long as each returns the requested number, the offset of the next one is known. If one returns
+        fewer, those after it are discarded.
         """
         link = connect(address, self._cluster.access)
-        waiting: deque[tuple[int, int]] = deque()  # the number of a request, and where it begins
+        waiting: deque[tuple[int, int]] = deque()  # the number of a request, and its offset
         following: int | None = offset
         stride, depth = 0, 1
         try:
@@ -170,14 +177,14 @@ class Puller:
                     depth = min(depth * 2, AHEAD_MAX, max(AHEAD_SIZE // (len(records) + 1), 2))
                 yield answer, records
         finally:
-            if waiting:  # nobody will look at those answers
+            if waiting:  # those answers are not needed
                 forget(address, self._cluster.access)
 
     @staticmethod
     def _starts_ahead(
         waiting: "deque[tuple[int, int]]", following: int, stride: int, depth: int, end: int
     ) -> list[int]:
-        """Where the next requests begin."""
+        """The offsets of the next requests."""
         if not stride:
             return [following]
         start = waiting[-1][1] + stride if waiting else following
@@ -201,36 +208,36 @@ class Puller:
         return Command(RequestCode.PULL_MESSAGE, ext=ext)
 
     def _next_offset(self, one: Range, offset: int, answer: Command) -> int:
-        """Where to go on after an answer. Raises DataLossError for messages that are gone, RefusedError."""
+        """The offset to continue from after an answer. Raises DataLossError for removed messages, RefusedError."""
         if answer.code == ResponseCode.SUCCESS and (following := _following(answer)) is not None and following > offset:
             return following
         if answer.code not in _PULL_CODES:
             raise _refusal(answer)
         said = PullMessageAnswer.decode(answer.ext)
         if answer.code == ResponseCode.SUCCESS:
-            raise _ShortQueueError(f"{_name(one)} gives no way on from offset {offset}")
+            raise _ShortQueueError(f"{_name(one)} returns no next offset after {offset}")
         if said.min_offset > offset:
             return self._lost(one, offset, min(said.min_offset, one.end))
         if said.max_offset < one.end:
             raise _ShortQueueError(
-                f"{_name(one)} ends at offset {said.max_offset}, and {one.end} was promised: has the broker lost data?"
+                f"{_name(one)} ends at offset {said.max_offset}, but {one.end} was planned: has the broker lost data?"
             )
         if answer.code == ResponseCode.PULL_NOT_FOUND:
             raise _ShortQueueError(f"{_name(one)} has no message at offset {offset} yet")
         if self._wanted.is_all and said.next_begin_offset > offset:
             return self._lost(one, offset, min(said.next_begin_offset, one.end))
         if said.next_begin_offset <= offset:
-            raise _ShortQueueError(f"{_name(one)} gives no way on from offset {offset}")
+            raise _ShortQueueError(f"{_name(one)} returns no next offset after {offset}")
         return said.next_begin_offset
 
     def _lost(self, one: Range, offset: int, following: int) -> int:
         text = (
-            f"{_name(one)}: messages {offset} to {following - 1} are gone; wanted was offset {offset}, "
-            f"the first that is there is {following}"
+            f"{_name(one)}: messages {offset} to {following - 1} have expired; expected offset {offset}, "
+            f"but the first message is at {following}"
         )
         if self._fail_on_loss:
             raise DataLossError(
-                f"{text}. Retention overtook the reader (failOnDataLoss=false goes on with what there is)"
+                f"{text}. They expired before they were read (failOnDataLoss=false continues without them)"
             )
         log.warning("%s", text)
         return following
@@ -240,11 +247,11 @@ class Puller:
         while (found := self._rows.fill(scanner, len(records))) == FULL:
             yield self._rows.finish()
         if found != STOPPED:
-            raise DataLossError(f"an answer of the broker is not made of records: {scanner.reason}")
+            raise DataLossError(f"the broker's answer contains invalid records: {scanner.reason}")
 
 
 class _ShortQueueError(DataLossError):
-    """A queue does not have what it had; perhaps it will again soon, after a restart or a change of master."""
+    """A queue lacks messages that it had; they may return after a restart or a change of master."""
 
     retriable = True
 
@@ -263,13 +270,12 @@ _SYS_FLAG: Final = str(int(PullSysFlag.SUBSCRIPTION | PullSysFlag.BULK))
 
 
 def _stride(count: int, size: int) -> int:
-    """How many messages to ask for after an answer with so many: a few less where messages of other sizes would not
-    fit in."""
+    """How many messages to request after an answer with this number: fewer if larger messages would not fit."""
     return max(count * 3 // 4 if size > LARGE_ANSWER else count, 0)
 
 
 def _following(answer: Command) -> int | None:
-    """Where the next pull begins, if this one is as it should be."""
+    """The offset of the next pull, if this one is valid."""
     if answer.code != ResponseCode.SUCCESS:
         return None
     text = (answer.ext or {}).get("nextBeginOffset", "")
@@ -278,9 +284,19 @@ def _following(answer: Command) -> int | None:
 
 def _refusal(answer: Command) -> KourouError:
     error = refused(answer.code, answer.remark)
+    if isinstance(error, SubscriptionGroupNotExistError):
+        return OptionError(
+            "the group of option group does not exist, and the broker does not create it automatically: create it "
+            f"(kourou admin updateSubGroup), or leave the option out. The broker says: {_line(answer)}"
+        )
     if isinstance(error, SubscriptionError) or "filter message by" in (answer.remark or ""):
-        return OptionError(f"the broker refuses the filter: {answer.remark}")
+        return OptionError(f"the broker refuses the filter: {_line(answer)}")
     return error
+
+
+def _line(answer: Command) -> str:
+    """The first line of a remark; Apache's others are links."""
+    return (answer.remark or "").partition("\n")[0].rstrip(" ,")
 
 
 def _name(one: Range) -> str:

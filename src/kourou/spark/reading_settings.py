@@ -1,4 +1,4 @@
-"""The options of `format("rocketmq")` for reading, checked and as values."""
+"""The options of `format("rocketmq")` for reading, checked, as values."""
 
 from pathlib import Path
 from typing import Final
@@ -55,7 +55,7 @@ READ_OPTIONS: Final = (
 )
 
 GROUP: Final = "group"
-"""A place to begin: where the group stands."""
+"""A start position: the committed offsets of the group."""
 
 
 class TopicTimes(msgspec.Struct, frozen=True):
@@ -69,7 +69,7 @@ Position = str | int | Offsets | TopicTimes
 
 
 class ReadSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a user asked for."""
+    """The settings of a read."""
 
     name_servers: tuple[str, ...]
     access: Access
@@ -100,7 +100,7 @@ class ReadSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_access(options: Options) -> tuple[tuple[str, ...], Access, float]:
-    """Name servers, how to talk to them, and for how long to try. Raises OptionError."""
+    """Name servers, access to them, and the time limit for retries. Raises OptionError."""
     name_servers = tuple(
         part.strip()
         for part in options.needed("namesrv", "127.0.0.1:9876").replace(",", ";").split(";")
@@ -108,17 +108,20 @@ def read_access(options: Options) -> tuple[tuple[str, ...], Access, float]:
     )
     for address in name_servers:
         host, _, port = address.rpartition(":")
-        if not host or not port.isdigit() or int(port) > 0xFFFF:
+        if not host or not port.isascii() or not port.isdigit() or int(port) > 0xFFFF:
             raise OptionError(f"option namesrv: {address!r} is not host:port")
     access_key, secret_key = options.text("accessKey"), options.text("secretKey")
     if (access_key is None) != (secret_key is None):
-        raise OptionError("options accessKey and secretKey belong together")
+        raise OptionError("give accessKey and secretKey together")
     for name in ("tlsTrust", "tlsCert", "tlsKey"):
         path = options.text(name)
         if path is not None and not Path(path).is_file():
-            raise OptionError(f"option {name}: there is no file {path}")
+            raise OptionError(f"option {name}: file {path} does not exist")
+    timeout = _seconds(options, "requestTimeout", 10.0)
+    if not timeout:
+        raise OptionError("option requestTimeout must be more than 0: no server answers at once")
     access = Access(
-        timeout=_seconds(options, "requestTimeout", 10.0),
+        timeout=timeout,
         access_key=access_key,
         secret_key=secret_key,
         security_token=options.text("securityToken"),
@@ -143,9 +146,9 @@ def _seconds(options: Options, name: str, default: float) -> float:
     try:
         seconds = float(number) * _UNITS[unit]
     except (ValueError, KeyError):
-        raise OptionError(f"option {name} is a time such as 30s or 15m, not {text!r}") from None
+        raise OptionError(f"option {name} must be a duration such as 30s or 15m, not {text!r}") from None
     if not 0 <= seconds < 1e9:
-        raise OptionError(f"option {name} is a time such as 30s or 15m, not {text!r}")
+        raise OptionError(f"option {name} must be a duration such as 30s or 15m, not {text!r}")
     return seconds
 
 
@@ -159,16 +162,16 @@ def read_settings(options: Options, *, streaming: bool) -> ReadSettings:
     if streaming:
         for name in ("endingOffsets", "endingTimestamp"):
             if options.text(name):
-                raise OptionError(f"option {name} is for batches; a stream has no end")
+                raise OptionError(f"option {name} can't be used in a stream, which has no end")
     topics = options.names("topics") or options.names("path") or []
     pattern, assign = options.pattern("topicPattern"), options.text("assign")
     if not topics and pattern is None and assign is None:
-        raise OptionError('which topics? .load("orders"), or option topics, topicPattern or assign')
+        raise OptionError('no topics are given: use .load("orders"), or option topics, topicPattern or assign')
     group = options.text("group")
     starting = _position(options, "starting", "latest" if streaming else "earliest")
     ending = _position(options, "ending", "latest")
     if GROUP in (starting, ending) and group is None:
-        raise OptionError("to begin where a group stands, option group has to name it")
+        raise OptionError("to start at the offsets of a group, set option group")
     if ending in ("earliest", GROUP):
         raise OptionError(f"option endingOffsets can't be {ending}")
     if isinstance(starting, int) and isinstance(ending, int) and starting > ending:
@@ -212,6 +215,6 @@ def _position(options: Options, which: str, default: str) -> Position:
         return parse_offsets(text, f"{which}Offsets")
     if text.lower() not in ("earliest", "latest", GROUP):
         if options.is_time(text):
-            raise OptionError(f"option {which}Offsets is no time: that is option {which}Timestamp")
-        raise OptionError(f"option {which}Offsets is earliest, latest, group or JSON, not {text!r}")
+            raise OptionError(f"option {which}Offsets does not take a time: use option {which}Timestamp")
+        raise OptionError(f"option {which}Offsets must be earliest, latest, group or JSON, not {text!r}")
     return text.lower()

@@ -4,12 +4,13 @@
     found = rows.fill(scanner, stop_at)      until there is no record, or `stop_at` is reached, or the batch is full
     batch = rows.finish()
 
-`Rows` here is plain Python and the truth. `_rows.pyx` is its compiled twin: it writes the usual record straight into
-Arrow's buffers and hands every unusual one (compressed, a batch inside, text that is no UTF-8, a property twice) to
-`unpack` here. A differential test holds the two equal. `make_rows` takes the compiled one where there is one.
+`Rows` in this module is plain Python and defines the behaviour. `_rows.pyx` is its compiled form: it writes usual
+records directly into Arrow's buffers and passes all others (compressed, with a batch inside, text that is not UTF-8, a
+property twice) to `unpack` in this module. A differential test compares the two. `make_rows` uses the compiled form if
+it exists.
 
-A record can be wrong in itself although its sizes fit: a body that fails its CRC, or does not decompress. That is
-looked at with `verify` only; without it such a body is given as it is stored, with the flag COMPRESSED still set.
+A record with correct sizes can be damaged: its body does not match its CRC, or can't be decompressed. This is checked
+only with `verify`; without it such a body is returned as it is stored, with the flag COMPRESSED still set.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,11 +37,11 @@ if TYPE_CHECKING:
 
 FULL: Final = 5
 STOPPED: Final = 6
-"""What `fill` came to, beside what a scanner finds (record.Found)."""
+"""Results of `fill` in addition to those of a scanner (record.Found)."""
 
 ROWS_MAX: Final = 10_000
 SIZE_MAX: Final = 2 * 1024 * 1024
-"""A batch this small stays in a processor's cache on its way through worker, socket and JVM."""
+"""A batch of this size stays in the processor's cache on its way through worker, socket and JVM."""
 
 FAIL: Final = "fail"
 REPORT: Final = "report"
@@ -51,40 +52,40 @@ _COMPRESSED: Final = int(SysFlag.COMPRESSED)
 _BATCH_INSIDE: Final = int(SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP)
 _US_MAX: Final = (2**63 - 1) // 1000
 
-BAD_CRC: Final = "its body does not fit its CRC"
+BAD_CRC: Final = "its body does not match its CRC"
 
 
 class RowBuilder(Protocol):
-    """What both twins offer."""
+    """The interface of both forms."""
 
     rows: int
     size: int
-    """Bytes of the records in the batch so far, with bodies as large as they are decompressed."""
+    """Bytes of the records in the batch so far, counting decompressed bodies."""
     skipped: int
-    """Damaged records that were left out, by `SKIP`."""
+    """Damaged records that were skipped, because of `SKIP`."""
 
     def aim(self, broker: str | None, offset_from: int, offset_to: int) -> None:
-        """The records that follow come from this broker, and only those with offsets in this range count."""
+        """The following records are from this broker, and only those with offsets in this range are used."""
 
     def fill(self, scanner: Scanner, stop_at: int) -> int:
-        """Take records until one begins at or behind `stop_at`, there is none, or the batch is full.
+        """Add records until one begins at or after `stop_at`, no record follows, or the batch is full.
 
-        Raises DataLossError for a damaged one, if that is the choice.
+        Raises DataLossError for a damaged record, if that is configured.
         """
 
     def damage(self, offset: int, size: int, reason: str) -> None:
-        """Note bytes that are no record at all. Raises DataLossError, if that is the choice."""
+        """Note bytes that are not a record. Raises DataLossError, if that is configured."""
 
     def finish(self) -> "pa.RecordBatch":
-        """The batch; a new one begins."""
+        """Returns the batch, and begins a new one."""
 
 
 def unpack(
     record: StoredMessage, decompressing: bool, max_body: int = DECOMPRESSED_LIMIT_BYTES
 ) -> tuple[list[StoredMessage], str | None]:
-    """The messages of a record, decompressed and out of their batch; and what is wrong, if something is.
+    """The messages of a record, decompressed and taken out of their batch; and why the record is invalid, if it is.
 
-    A body that would become larger than `max_body` is wrong.
+    A body that would become larger than `max_body` is invalid.
     """
     if not decompressing:
         return [record], None
@@ -109,12 +110,12 @@ def unpack(
 
 
 def added_size(record: StoredMessage, messages: Sequence[StoredMessage]) -> int:
-    """How many bytes more than its record the messages of a record take: a batch is full by what is in it."""
+    """By how many bytes the messages of a record are larger than it. Their size decides when a batch is full."""
     return max(sum(len(message.body) for message in messages) - len(record.body), 0)
 
 
 def microseconds(ms: int) -> int:
-    """A timestamp as Spark has it. Times that it can't hold become the nearest."""
+    """A timestamp of Spark. Times that it can't represent become the nearest one."""
     return max(-_US_MAX, min(ms, _US_MAX)) * 1000
 
 
@@ -150,13 +151,13 @@ def values_of(message: StoredMessage, columns: Sequence[str], broker: str | None
 
 
 def damage_values(columns: Sequence[str], broker: str | None, offset: int, size: int, reason: str) -> list[object]:
-    """The row that stands for bytes which are no record: where, how many, and why."""
+    """The row for bytes that are not a record: their position, number and the reason."""
     given = {"broker": broker, CORRUPT: reason, "commit_log_offset": offset, "store_size": min(size, 2**31 - 1)}
     return [given.get(name) for name in columns]
 
 
 class Rows:
-    """The plain twin: a list of values for each column."""
+    """The plain form: a list of values for each column."""
 
     def __init__(
         self,
@@ -177,7 +178,7 @@ class Rows:
         self._offset_from, self._offset_to = selection.offset_from, selection.offset_to
         self._topic_test = selection.topic_test()
         self._tags = selection.raw_tags
-        self._topics: dict[bytes, bool] = {}  # verdicts so far
+        self._topics: dict[bytes, bool] = {}  # the topics examined so far
         self._broker = broker
         self._decompressing = decompressing
         self._max_body = max_body
@@ -255,17 +256,17 @@ class Rows:
 
 
 def judge(on_damage: str, offset: int, reason: str) -> bool:
-    """Is damage a row? Raises DataLossError, if that is the choice."""
+    """Is damage returned as a row? Raises DataLossError, if that is configured."""
     if on_damage == FAIL:
         raise DataLossError(
             f"damaged record at commit-log offset {offset}: {reason}"
-            " (onCorrupt=report gives it as a row, skip leaves it out)"
+            " (onCorrupt=report returns it as a row, onCorrupt=skip omits it)"
         )
     return on_damage == REPORT
 
 
 def topic_verdict(known: dict[bytes, bool], test: Callable[[bytes], bool], topic: bytes) -> bool:
-    """Is a topic wanted? Asked once for each."""
+    """Is a topic selected? Computed once for each topic."""
     verdict = known.get(topic)
     if verdict is None:
         verdict = known[topic] = test(topic)
@@ -284,7 +285,7 @@ def make_rows(
     rows_max: int = ROWS_MAX,
     size_max: int = SIZE_MAX,
 ) -> RowBuilder:
-    """The compiled twin where there is one, the plain one otherwise."""
+    """The compiled form if it exists, otherwise the plain one."""
     kind: type[RowBuilder] = Rows
     try:
         from kourou.spark import _rows

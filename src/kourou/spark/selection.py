@@ -11,7 +11,7 @@ EVER: Final = 2**63 - 1
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """Bounds that a record must lie in: from the first inclusive to the second exclusive."""
+    """Bounds for the values of records: from the first inclusive to the second exclusive."""
 
     topics: frozenset[str] | None = None
     topic_pattern: str | None = None
@@ -21,10 +21,10 @@ class Selection(msgspec.Struct, frozen=True):
     offset_from: int = 0
     offset_to: int = EVER
     tags: frozenset[str] | None = None
-    """Brokers compare hashes of tags and may let strangers through; here the tags themselves are compared."""
+    """Brokers compare hashes of tags, and may return other tags with the same hash; here, the tags are compared."""
 
     def topic_test(self) -> Callable[[bytes], bool] | None:
-        """Is a topic wanted? None if all are."""
+        """A test whether a topic is selected; None if all are."""
         if self.topics is None and self.topic_pattern is None:
             return None
         wanted = None if self.topics is None else {topic.encode() for topic in self.topics}

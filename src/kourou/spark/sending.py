@@ -1,9 +1,9 @@
 """Drafts -> brokers, with every acknowledgement awaited.
 
-Messages without an order go in batches of one queue each, queue after queue; those with an ordering key to the queue
-that the key chooses; delayed ones one by one, for a batch can't be delayed. Many requests are under way at a time. What
-fails is sent again, to another broker if it has no order to keep, until patience ends: so a message may be there twice,
-with the same unique key, and none is missing.
+Messages without an order are sent in batches, each to one queue in turn; messages with an ordering key to the queue
+that the key chooses; delayed messages one by one, because a batch can't be delayed. Many requests are in flight at a
+time. A failed request is sent again, to another broker if it has no order to keep, until the time limit: so a message
+may be stored twice, with the same unique key, and none is missing.
 """
 
 import time
@@ -34,15 +34,15 @@ WINDOW: Final = 8
 """Requests of one task that await their answer."""
 
 WAVE_SIZE: Final = 8 * 1024 * 1024
-"""What is gathered before it is sent."""
+"""Bytes that are collected before they are sent."""
 
 
 class Parcel(msgspec.Struct, gc=False):
-    """One request: a batch or a single message, and the queue that it has to go to, if it has to."""
+    """One request: a batch or a single message, and its queue if that is fixed."""
 
     topic: str
     queue: int | None
-    """Which of the topic's queues, by ordering key."""
+    """The index of the topic's queue, by ordering key."""
     code: int
     flag: int
     body: bytes
@@ -51,12 +51,12 @@ class Parcel(msgspec.Struct, gc=False):
 
 
 class Sent(msgspec.Struct):
-    """What became of a task's messages."""
+    """The results of a task's messages."""
 
     messages: int = 0
     requests: int = 0
     unsafe: int = 0
-    """Stored, but less safely than the broker promises: a replica or a disk was late."""
+    """Stored, but less durably than the broker promises: a replica or a disk was late."""
     repeated: int = 0
 
 
@@ -69,8 +69,10 @@ class UnderWay(msgspec.Struct, gc=False):
 
 
 def first_turn(write_id: str, part: int) -> int:
-    """Which queue a task begins with. Micro-batches are often one request a task: were it always the same queue, a
-    stream would fill one queue per task and leave the others empty. A write that is repeated begins where it began.
+    """The queue with which a task begins.
+
+    Micro-batches often need one request per task: with a fixed queue, a stream would fill one queue per task and leave
+    the others empty. A repeated write begins with the same queue.
     """
     query, _, batch = write_id.rpartition("/")
     turn = int(batch) if query and batch.isascii() and batch.isdigit() else crc32(batch.encode())
@@ -102,7 +104,7 @@ class Sender:
         self.finish()
 
     def send_parcels(self, parcels: Iterable[Parcel]) -> None:
-        """The same for requests that are made already; but some await their answers yet, until `finish` returns."""
+        """The same for prepared requests; some may await their answers until `finish` returns."""
         for parcel in parcels:
             while len(self._under_way) >= WINDOW:
                 self._settle()
@@ -112,12 +114,12 @@ class Sender:
                 self._again([], error, parcel)
 
     def finish(self) -> None:
-        """Wait until all is acknowledged. Raises SparkError, UnreachableError, OptionError."""
+        """Wait until all messages are acknowledged. Raises SparkError, UnreachableError, OptionError."""
         while self._under_way:
             self._settle()
 
     def _launch(self, parcel: Parcel) -> None:
-        """Raises UnreachableError, if it has to be sent again."""
+        """Raises UnreachableError if it has to be sent again."""
         queue = self._queue(parcel)
         address = self._cluster.address(queue, master=True)
         try:
@@ -134,7 +136,7 @@ class Sender:
             self._again(failed, trouble)
 
     def _take(self) -> tuple[list[Parcel], KourouError | None]:
-        """The answer to the oldest request: what failed with it, and why."""
+        """The answer to the oldest request. Returns the failed requests, and why they failed."""
         oldest = self._under_way.popleft()
         try:
             refusal = self._acknowledged(oldest.parcel, oldest.link.answer(oldest.number))
@@ -143,14 +145,14 @@ class Sender:
             self._under_way = deque(other for other in self._under_way if other.link is not oldest.link)
             return [one.parcel for one in lost], self._lost(oldest.link.address, error)
         except SparkError:
-            for one in self._under_way:  # nobody will take their answers
+            for one in self._under_way:  # their answers are not needed
                 forget(one.link.address, self._cluster.access)
             self._under_way.clear()
             raise
         return ([], None) if refusal is None else ([oldest.parcel], refusal)
 
     def _again(self, failed: list[Parcel], trouble: KourouError, *latest: Parcel) -> None:
-        """Send these again, and what else is under way and fails, in their order; wait for all of it."""
+        """Send these again, and other requests in flight that fail, in their order; wait for all of them."""
         while self._under_way:
             also, reason = self._take()
             failed += also
@@ -168,7 +170,7 @@ class Sender:
 
     def _parcels(self, wave: list[Draft]) -> Iterator[Parcel]:
         """Messages of the same topic and queue together, in the order of their rows."""
-        self._cluster.routes(draft.topic for draft in wave)  # of many topics in one question
+        self._cluster.routes(draft.topic for draft in wave)  # of many topics in one request
         together: dict[tuple[str, int | None], list[Draft]] = defaultdict(list)
         for draft in wave:
             queue = None
@@ -183,7 +185,7 @@ class Sender:
             yield from _batches(topic, queue, drafts)
 
     def _deliver(self, parcels: list[Parcel]) -> list[Parcel]:
-        """Send these by new routes, each when the one before is acknowledged; those that have to be sent again."""
+        """Send these with new routes, each after the previous one is acknowledged. Returns the failed ones."""
         self._cluster.routes({parcel.topic for parcel in parcels}, fresh=True)
         failed: list[Parcel] = []
         trouble: KourouError | None = None
@@ -195,7 +197,7 @@ class Sender:
                 also, reason = [parcel], error
             failed += also
             trouble = reason or trouble
-            if isinstance(reason, UnreachableError):  # to find that out may have taken long
+            if isinstance(reason, UnreachableError):  # the request for the route may have taken long
                 failed += parcels[number + 1 :]
                 break
         if trouble is not None:
@@ -205,14 +207,14 @@ class Sender:
     def _queue(self, parcel: Parcel) -> MessageQueue:
         queues = self._cluster.route(parcel.topic).writable
         if not queues:
-            raise UnreachableError(f"topic {parcel.topic} has no queue that takes messages at present")
+            raise UnreachableError(f"topic {parcel.topic} has no queue that accepts messages now")
         if parcel.queue is not None:
             return queues[parcel.queue % len(queues)]
         self._turn += 1
         return queues[self._turn % len(queues)]
 
     def _acknowledged(self, parcel: Parcel, answer: Command) -> KourouError | None:
-        """None if it is stored, an error if it is worth another try. Raises SparkError if it is not."""
+        """None if it is stored, an error if a retry may help. Raises SparkError otherwise."""
         if answer.code != ResponseCode.SUCCESS:
             error = refused(answer.code, answer.remark)
             if not isinstance(error, StoredButUnsafeError):
@@ -248,7 +250,7 @@ def _single(draft: Draft, queue: int | None) -> Parcel:
 
 
 def _batches(topic: str, queue: int | None, drafts: list[Draft]) -> Iterator[Parcel]:
-    """Batches of a size that brokers and networks like."""
+    """Batches of a size that suits brokers and networks."""
     entries: list[bytes] = []
     size = 0
     for draft in drafts:
@@ -277,9 +279,9 @@ def batch_parcel(topic: str, queue: int | None, body: bytes, count: int) -> Parc
 
 
 def quick_parcels(drafts: Drafts, batch: "pa.RecordBatch") -> Iterator[Parcel] | None:
-    """The requests of an Arrow batch, by the compiled encoder; None for rows that it does not know.
+    """The requests of an Arrow batch, by the compiled encoder; None for rows that it does not support.
 
-    They are those that `drafts` and a sender would make of the same rows, each made when it is asked for.
+    They equal the requests that `drafts` and a sender make of the same rows; each is made when it is needed.
     """
     given = drafts.usual_columns(batch)
     if given is None:

@@ -1,6 +1,6 @@
-"""A Spark session that suits the data sources, and one line where there can be none.
+"""Creates a Spark session for the data sources; if that is impossible, raises a one-line error.
 
-Nobody has to use it: `spark.read.format("rocketmq")` works in every session of Spark 4.2 and later whose workers have
+It is optional: `spark.read.format("rocketmq")` works in every session of Spark 4.2 and later whose workers have
 Kourou installed.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 OLDEST_SPARK: Final = (4, 2)
 
 CONNECT: Final = "sc://"
-"""What the address of a Spark Connect server begins with, in place of a master."""
+"""The scheme of a Spark Connect server's address, in place of a master."""
 
 SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.python.filterPushdown.enabled": "true",
@@ -34,17 +34,17 @@ JAVA_OPTIONS: Final = (
     "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"  # no check of every value
 )
 SOCKET_PATH_MAX: Final = 50
-"""Workers are reached through Unix sockets where the folder for them leaves room for a name; a path has 108 bytes."""
+"""Workers are connected by Unix sockets if the path of their folder is short enough: a path has at most 108 bytes."""
 
 _HOME_PARTS: Final = ("bin", "jars", "sbin", "conf")
 
 
 def speed_settings() -> dict[str, str]:
-    """What makes reading and writing cheaper, where a user has not chosen otherwise."""
+    """Settings that make reading and writing cheaper, unless the user sets others."""
     found = {
         "spark.driver.extraJavaOptions": JAVA_OPTIONS,
         "spark.executor.extraJavaOptions": JAVA_OPTIONS,
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",  # what goes to a sink then stays in the cache
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",  # batches for a sink then stay in the cache
     }
     if len(tempfile.gettempdir()) <= SOCKET_PATH_MAX:
         found["spark.python.unix.domain.socket.enabled"] = "true"
@@ -52,12 +52,12 @@ def speed_settings() -> dict[str, str]:
 
 
 def light_home() -> str | None:
-    """A home for Spark without the archive of pyspark that workers would import; None if the usual one has to do.
+    """A home for Spark without the archive of pyspark that workers would import; None if the usual one is used.
 
-    Spark puts `python/lib/pyspark.zip` before everything else on the path of its workers. From there every new process
-    compiles what it imports, a second of processor time for each streaming query, and reads the archive's directory
-    again for every task. Without it, workers import the pyspark that is installed, compiled long ago. The home is a
-    folder of links in the user's cache, and stays there.
+    Spark puts `python/lib/pyspark.zip` before everything else on the path of its workers. Every new process compiles
+    the modules that it imports from there, which takes a second of processor time for each streaming query, and reads
+    the archive's directory again for every task. Without it, workers import the installed pyspark, which is compiled
+    already. The home is a folder of links in the user's cache, and is kept.
     """
     import pyspark
 
@@ -78,7 +78,7 @@ def light_home() -> str | None:
 
 
 def _link(path: Path, target: Path) -> None:
-    """There when this returns, whoever else makes it at the same time."""
+    """The folder exists when this returns, even if another process creates it at the same time."""
     if not path.is_symlink() or path.readlink() != target:
         fresh = path.with_name(f".{path.name}-{os.getpid()}")
         fresh.unlink(missing_ok=True)
@@ -109,15 +109,15 @@ def check_installation() -> None:
         raise SparkError(f"pyspark {pyspark.__version__} is too old: pip install 'pyspark>=4.2'")
     home = os.environ.get("JAVA_HOME")
     if home and not (Path(home) / "bin" / "java").exists():
-        raise SparkError(f"JAVA_HOME is {home}, and there is no bin/java: Spark needs Java 17 or later")
+        raise SparkError(f"JAVA_HOME is {home}, which has no bin/java: Spark needs Java 17 or later")
     if not home and shutil.which("java") is None:
-        raise SparkError("Spark needs Java 17 or later, and there is no java: install one, or set JAVA_HOME")
+        raise SparkError("Java was not found: Spark needs Java 17 or later; install it, or set JAVA_HOME")
 
 
 def session(
     name: str = "kourou", master: str | None = None, settings: Mapping[str, str] | None = None
 ) -> "SparkSession":
-    """A session with this interpreter in its workers. Raises SparkError for what is missing."""
+    """A session whose workers use this interpreter. Raises SparkError if Spark or Java is missing."""
     check_installation()
     from pyspark.sql import SparkSession
 
@@ -135,7 +135,7 @@ def session(
 
 
 def _connect(builder: "SparkSession.Builder", settings: Mapping[str, str]) -> "SparkSession":
-    """A session of a server, which has its own settings but for those of queries."""
+    """A session of a server, whose settings only it can change, except those of queries."""
     try:
         import grpc  # type: ignore[import-untyped, unused-ignore]  # noqa: F401
         import pandas  # type: ignore[import-untyped, unused-ignore]  # noqa: F401
@@ -148,7 +148,7 @@ def _connect(builder: "SparkSession.Builder", settings: Mapping[str, str]) -> "S
 
 
 def hadoop_version() -> str | None:
-    """Of the Hadoop that comes with this pyspark, whose other packages have to be of the same version."""
+    """The version of the Hadoop in this pyspark, which its other packages must have as well."""
     import pyspark
 
     jars = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent) / "jars"
@@ -157,7 +157,7 @@ def hadoop_version() -> str | None:
 
 
 def reason(error: BaseException) -> str:
-    """The one line that matters of what Spark raised: our own message out of the traces around it."""
+    """The relevant line of an error of Spark: Kourou's own message, without the traces around it."""
     text = str(error)
     java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     while java is not None:
@@ -166,8 +166,8 @@ def reason(error: BaseException) -> str:
     own = [line.strip() for line in text.splitlines() if line.strip().startswith("kourou.")]
     if own:
         return own[-1].partition(": ")[2]
-    behind = text.rpartition("Traceback (most recent call last):")[2]  # where Python raised something; then what it was
+    behind = text.rpartition("Traceback (most recent call last):")[2]  # of a Python exception; its type and text follow
     lines = [line.strip() for line in behind.splitlines() if line.strip() and (behind == text or line[0] != " ")]
-    if len(lines) > 1 and lines[0].startswith("An error occurred while calling "):  # Py4J's; then what Java raised
+    if len(lines) > 1 and lines[0].startswith("An error occurred while calling "):  # of Py4J, then Java's
         return lines[1].removeprefix(": ")
     return lines[0] if lines else type(error).__name__

@@ -32,7 +32,7 @@ _BATCH_ID: Final = "streaming.sql.batchId"
 
 
 class SinkSettings(msgspec.Struct, frozen=True):
-    """What a user asked for."""
+    """The settings of a write."""
 
     name_servers: tuple[str, ...]
     access: Access
@@ -40,7 +40,7 @@ class SinkSettings(msgspec.Struct, frozen=True):
     topic: str | None
     group: str
     write_id: str
-    """Tells this write from others. A user who gives the same again gets the same unique keys again."""
+    """Distinguishes this write from others. The same identity gives the same unique keys."""
 
 
 def sink_settings(options: Options) -> SinkSettings:
@@ -58,14 +58,14 @@ def sink_settings(options: Options) -> SinkSettings:
 
 
 class SinkMessage(WriterCommitMessage):
-    """What a task tells the driver."""
+    """The result that a task returns to the driver."""
 
     def __init__(self, sent: Sent) -> None:
         self.sent = sent
 
 
 def write(batches: Iterator["pa.RecordBatch"], settings: SinkSettings) -> SinkMessage:
-    """What a task does. Raises SparkError, UnreachableError."""
+    """The work of a task. Raises SparkError, UnreachableError."""
     settle()
     context = TaskContext.get()
     part = 0 if context is None else context.partitionId()
@@ -108,16 +108,16 @@ class StreamSink(DataSourceStreamArrowWriter):
         """Every message is acknowledged already."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """What was sent stays; the batch will be sent again, with the same keys."""
+        """Sent messages remain stored; the batch will be sent again, with the same keys."""
 
 
-# ── What a format is made of ────────────────────────────────────────────────────────────────────────────────────────
+# ── The parts of a format ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def batch_sink(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> BatchSink:
     """Raises OptionError, UnreachableError."""
     if overwrite:
-        raise OptionError('messages can be added to a topic, not replaced: .mode("append")')
+        raise OptionError('a topic can only be appended to: use .mode("append")')
     return BatchSink(_checked(options, schema))
 
 

@@ -1,4 +1,4 @@
-"""`format("rocketmq")`: topics of a running cluster, ours or Apache's, as a DataFrame or a stream; and as a sink.
+"""`format("rocketmq")`: topics of a running cluster, Kourou's or Apache's, as a DataFrame or a stream; and as a sink.
 
     spark.read.format("rocketmq").option("namesrv", "127.0.0.1:9876").load("orders")
     spark.readStream.format("rocketmq").option("namesrv", …).option("startingOffsets", "earliest").load("orders")
@@ -54,7 +54,7 @@ class TaskPartition(InputPartition):
 
 
 class Topics:
-    """The queues that a reader reads, and places in them."""
+    """The queues of a reader, and positions in them."""
 
     def __init__(self, settings: ReadSettings) -> None:
         self._settings = settings
@@ -67,23 +67,25 @@ class Topics:
         return self.cluster if self._settings.fail_on_unreachable else self.cluster.tolerant()
 
     def queues(self) -> list[MessageQueue]:
-        """All queues as they are now. Raises OptionError for topics or queues that there are not."""
+        """All current queues. Raises OptionError for topics or queues that do not exist."""
         settings = self._settings
         if settings.assigned:
             return self._assigned(settings.assigned)
         if settings.topic_pattern is not None:
             topics = self.cluster.topics(settings.topic_pattern)
-            routes = self.cluster.routes(topics, fresh=True, gone_ok=True)  # what is deleted now is not there
+            routes = self.cluster.routes(topics, fresh=True, gone_ok=True)  # topics that were deleted are omitted
             return sorted(queue for route in routes.values() for queue in route.readable)
         routes = self.cluster.routes(settings.topics, fresh=True)
         return sorted(queue for topic, route in routes.items() for queue in self._named_topic(topic, route))
 
     def _named_topic(self, topic: str, route: Route) -> tuple[MessageQueue, ...]:
-        """Its queues; none while no broker is there, or while one that was read before is closed."""
+        """Its queues; none while its brokers do not answer, or if it was read before and is not readable now."""
         if route.readable:
             self._read.add(topic)
         elif any(route.brokers.values()) and topic not in self._read:
-            raise OptionError(f"topic {topic} may not be read: give it the permission to (updateTopicPerm -p 6)")
+            raise OptionError(
+                f"topic {topic} is not readable: change its permission (kourou admin updateTopicPerm -p 6)"
+            )
         return route.readable
 
     def _assigned(self, queues: tuple[MessageQueue, ...]) -> list[MessageQueue]:
@@ -99,7 +101,7 @@ class Topics:
     def place(
         self, position: Position, queues: list[MessageQueue], *, otherwise: str, cluster: Cluster | None = None
     ) -> Offsets:
-        """The offsets that a position means. Queues that it does not name begin or end as `otherwise` says."""
+        """The offsets of a position. Queues that it does not name begin or end according to `otherwise`."""
         cluster = cluster or self.cluster
         if position == "latest":
             return cluster.ends(queues)
@@ -118,8 +120,8 @@ class Topics:
         if strange:
             queue = strange[0]
             raise OptionError(
-                f"offsets for queue {queue.queue_id} of topic {queue.topic} on broker {queue.broker_name}: "
-                "it is none of those that are read"
+                f"offsets are given for queue {queue.queue_id} of topic {queue.topic} on broker {queue.broker_name}, "
+                "which is not read"
             )
         return self._named(position, queues, otherwise, cluster)
 
@@ -127,7 +129,7 @@ class Topics:
         """Raises OptionError for a topic that is not read."""
         strange = times.by_topic.keys() - {queue.topic for queue in queues}
         if strange and self._settings.topic_pattern is None:
-            raise OptionError(f"a time for topic {min(strange)}: it is none of those that are read")
+            raise OptionError(f"a time is given for topic {min(strange)}, which is not read")
         found: Offsets = {}
         for time_ms in sorted(set(times.by_topic.values())):
             here = [queue for queue in queues if times.by_topic.get(queue.topic) == time_ms]
@@ -135,7 +137,7 @@ class Topics:
         return found
 
     def within(self, offsets: Offsets, option: str) -> Offsets:
-        """Offsets that a user gave, none behind the end of its queue. Raises DataLossError."""
+        """The offsets that a user gave, none after the end of its queue. Raises DataLossError."""
         last = self.reachable.ends(offsets)
         offsets = {queue: offset for queue, offset in offsets.items() if queue in last}
         beyond = [queue for queue in offsets if offsets[queue] > last[queue]]
@@ -143,7 +145,7 @@ class Topics:
             queue = beyond[0]
             raise DataLossError(
                 f"{_name(queue)} ends at offset {last[queue]}, and {option} asks for {offsets[queue]} "
-                "(failOnDataLoss=false goes on with what there is)"
+                "(failOnDataLoss=false continues with the existing messages)"
             )
         return {queue: min(offset, last[queue]) for queue, offset in offsets.items()}
 
@@ -158,13 +160,13 @@ class Topics:
 
 
 def read_task(task: Task, settings: ReadSettings, selection: Selection) -> Iterator["pa.RecordBatch"]:
-    """What a task does."""
+    """The work of a task."""
     wanted = settings.wanted
     if wanted.kind == "TAG" and not wanted.is_all:
         tags = frozenset(tag.strip() for tag in wanted.expression.split("||"))
         selection = msgspec.structs.replace(selection, tags=tags)
     cluster = Cluster(settings.name_servers, settings.access, settings.retry_s, is_planned=True)
-    cluster.routes(one.queue.topic for one in task)  # all in one question
+    cluster.routes(one.queue.topic for one in task)  # all in one request
     puller = Puller(
         cluster,
         make_rows(
@@ -185,7 +187,7 @@ def read_task(task: Task, settings: ReadSettings, selection: Selection) -> Itera
 
 
 class BatchReader(DataSourceReader):
-    """From one place to another."""
+    """From one position to another."""
 
     def __init__(self, settings: ReadSettings) -> None:
         self._settings = settings
@@ -222,8 +224,8 @@ class BatchReader(DataSourceReader):
         if start < first and end > start:
             if self._settings.fail_on_loss:
                 raise DataLossError(
-                    f"{_name(queue)}: wanted was offset {start}, the first that is there is {first} "
-                    "(failOnDataLoss=false goes on with what there is)"
+                    f"{_name(queue)}: expected offset {start}, but the first message is at {first} "
+                    "(failOnDataLoss=false continues with the existing messages)"
                 )
             start = first
         return Range(queue, start, max(start, end))
@@ -232,7 +234,7 @@ class BatchReader(DataSourceReader):
         return True
 
     def _stored_from_ms(self) -> int:
-        """No row that is wanted was stored earlier."""
+        """No selected row was stored earlier."""
         return 0
 
     def _narrowed(self, one: Range) -> Range:
@@ -240,7 +242,7 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         settle()
-        task = partition.value or ()  # where there is nothing to read, Spark makes a partition of None
+        task = partition.value or ()  # without partitions, Spark makes a partition of None
         if not self._from_ms and not self._to_ms:
             yield from read_task(task, self._settings, self._selection)
             return
@@ -256,10 +258,10 @@ class BatchReader(DataSourceReader):
 
 
 class NarrowingReader(BatchReader):
-    """Reads less where filters allow it.
+    """Reads less if filters allow it.
 
-    Only with option `pushdown`: without `spark.sql.python.filterPushdown.enabled`, Spark refuses every read of a reader
-    that knows filters.
+    Used only with option `pushdown`: without `spark.sql.python.filterPushdown.enabled`, Spark refuses every read of a
+    reader that supports filters.
     """
 
     def __init__(self, settings: ReadSettings) -> None:
@@ -267,7 +269,7 @@ class NarrowingReader(BatchReader):
         self._pushed = PushedFilters()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        """Those that are left to Spark."""
+        """The filters that Spark has to evaluate."""
         left = [one for one in filters if not self._pushed.take(one)]
         self._selection = self._pushed.select(self._selection)
         return left
@@ -286,10 +288,10 @@ class NarrowingReader(BatchReader):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets are {topic: {broker: {queue: offset}}}; a batch is what lies between two of them.
+    """Offsets are {topic: {broker: {queue: offset}}}; a batch is the range between two of them.
 
-    Queues that appear later are read from their first message on. Queues of a broker that is not there keep their
-    offset until it is back.
+    Queues that are created later are read from their first message on. Queues of a broker that does not answer keep
+    their offset until it does.
     """
 
     def __init__(self, settings: ReadSettings, clock: Callable[[], float] = time.monotonic) -> None:
@@ -298,7 +300,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._topics: Topics | None = None
         self._target: Offsets | None = None  # where an availableNow run ends
         self._last_batch_s: float | None = None
-        self._told: Offsets = {}  # what the group was told
+        self._told: Offsets = {}  # the offsets last committed to the group
         self._newest: Offsets | None = None
 
     @property
@@ -328,7 +330,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         begin = from_nested(start)
-        self._commit(begin)  # all before it is done: also the last batch of a run before this one
+        self._commit(begin)  # all earlier batches are done, including the last one of an earlier run
         cluster = self.topics.reachable
         end = dict(self._target) if self._target is not None else cluster.ends(self.topics.queues())
         self._newest = dict(end)
@@ -357,7 +359,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end if rows_max is None else admit(begin, end, rows_max)
 
     def _row_size(self, begin: Offsets, end: Offsets) -> int:
-        """Bytes of a record, by a look at the next messages of the queue where most wait."""
+        """The average size of a record, from the next messages of the queue with most waiting messages."""
         queue = max(end, key=lambda queue: end[queue] - begin.get(queue, 0))
         start = begin.get(queue, 0)
         sample = Range(queue, start, min(start + 32, end[queue]))
@@ -379,16 +381,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if end >= start:
             return Range(queue, start, end)
         first = self.topics.cluster.starts([queue])[queue]
-        is_gone = first >= end  # a batch that is done again, and begins where the queue does by now
+        is_gone = first >= end  # a batch that is repeated begins at the current start of the queue
         if self._settings.fail_on_loss:
             if is_gone:
                 raise DataLossError(
-                    f"{_name(queue)}: messages up to {end - 1} are gone, the first that is there is {first}. "
-                    "Retention overtook the reader (failOnDataLoss=false goes on with what there is)"
+                    f"{_name(queue)}: messages up to {end - 1} are gone; the first message is at {first}. "
+                    "They expired before they were read (failOnDataLoss=false continues without them)"
                 )
             raise DataLossError(
-                f"{_name(queue)} ends at offset {end}, and was read up to {start} already: was it made anew? "
-                "(failOnDataLoss=false reads it from its start)"
+                f"{_name(queue)} ends at offset {end}, but was read up to {start} before: the topic may have been "
+                "deleted and created again (failOnDataLoss=false reads it from the start)"
             )
         return Range(queue, end if is_gone else 0, end)
 
@@ -400,7 +402,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._commit(from_nested(end))
 
     def _commit(self, offsets: Offsets) -> None:
-        """Tell brokers how far the group is, for those who watch lag. The checkpoint is what counts."""
+        """Commit the offsets of the group, so that its lag can be monitored. Reading uses only the checkpoint."""
         group = self._settings.group
         if group is None or offsets == self._told:
             return
@@ -420,15 +422,15 @@ def _plain(offsets: Offsets) -> dict[str, Any]:
 def commit_progress(end_offset: Mapping[str, Any], options: Mapping[str, str]) -> None:
     """Commit the end of a query's last batch to its group: Spark tells a source only when the next batch is planned.
 
-    `end_offset` is `sources[n].endOffset` of `query.lastProgress`, `options` those that the stream was made with.
+    `end_offset` is `sources[n].endOffset` of `query.lastProgress`, `options` those of the stream.
     """
     settings = read_settings(Options(options, READ_OPTIONS), streaming=True)
     if settings.group is None:
-        raise OptionError("option group has to name the group whose offsets are committed")
+        raise OptionError("set option group to the group whose offsets are committed")
     Topics(settings).cluster.commit(from_nested(end_offset), settings.group)
 
 
-# ── What a format is made of ────────────────────────────────────────────────────────────────────────────────────────
+# ── The parts of a format ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def schema(options: Mapping[str, str]) -> str:

@@ -1,11 +1,11 @@
 """One split of a log -> Arrow batches.
 
-A split that does not begin where its file does begins at the first record behind its start: what stands before that is
-the end of a record which the split before has read. Each split reads the records that begin in it, to their end.
+A split that does not begin at the start of its file begins at the first record after its own start: the bytes before it
+are the end of a record that the previous split has read. Each split reads the records that begin in it, to their end.
 
-Bytes that are no record are damage, and every stretch of damage is told once: by the split whose walk comes upon it,
-also when it begins just behind that split's end. A split that looks for its first record says nothing about what it
-passed over, for the walk of the split before ended there.
+Bytes that are not a record are damage, and each damaged range is reported once: by the split whose scan finds it, even
+if it begins just after that split's end. A split that looks for its first record does not report the bytes that it
+skips, because the scan of the previous split ended there.
 """
 
 from collections.abc import Iterator
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 def scan(split: Split, rows: RowBuilder) -> Iterator["pa.RecordBatch"]:
-    """All batches of a split. Raises DataLossError for damage, if that is the choice, and for files that are gone."""
+    """All batches of a split. Raises DataLossError for damage, if that is configured, and for removed files."""
     try:
         window = Window(split.file)
     except OSError as error:
-        raise DataLossError(f"{split.file.path} can't be read any more: {error.strerror}") from None
+        raise DataLossError(f"{split.file.path} can no longer be read: {error.strerror}") from None
     try:
         yield from _scan(split, rows, window)
         if rows.rows:
@@ -66,7 +66,7 @@ def _scan(split: Split, rows: RowBuilder, window: Window) -> Iterator["pa.Record
 
 
 def _tell_damage(rows: RowBuilder, window: Window, split: Split, offset: int, reason: str) -> int:
-    """Note a stretch of damage; where it ends."""
+    """Note a damaged range. Returns its end."""
     beyond = find_record(window, split.file, offset + 1)
     end = split.file.end if beyond is None else beyond
     rows.damage(offset, end - offset, reason)

@@ -1,9 +1,9 @@
-"""`format("rocketmq-store")`: the commit-log files of a store, ours or Apache's, as a DataFrame.
+"""`format("rocketmq-store")`: the commit-log files of a store, Kourou's or Apache's, as a DataFrame.
 
     spark.read.format("rocketmq-store").option("topics", "orders").load("/data/rocketmq/store")
 
-No broker is asked: the files may belong to one that runs, to one that is stopped, or be a copy. The folder has to be
-visible to every worker.
+No broker is asked: the files may belong to a running or stopped broker, or be a copy. Every worker must have access to
+the folder.
 """
 
 from collections.abc import Iterator, Mapping
@@ -43,7 +43,7 @@ OPTIONS: Final = (
 
 
 class StoreSettings(msgspec.Struct, frozen=True):
-    """What a user asked for."""
+    """The settings of a read."""
 
     folders: tuple[str, ...]
     selection: Selection
@@ -86,7 +86,7 @@ def read_settings(options: Options) -> StoreSettings:
 
 
 class SplitPartition(InputPartition):
-    """A split, on its way to a task."""
+    """A split, as it is sent to a task."""
 
     def __init__(self, split: Split) -> None:
         super().__init__(split)
@@ -108,7 +108,7 @@ class StoreReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         settle()
-        if partition.value is None:  # Spark's own, where there is nothing to read
+        if partition.value is None:  # Spark's own, without anything to read
             return iter(())
         settings = self._settings
         rows = make_rows(

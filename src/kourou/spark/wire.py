@@ -21,11 +21,11 @@ from kourou.protocol.frame import FRAME_SIZE_MAX, LENGTH_SIZE, encode, split
 from kourou.spark.errors import UnreachableError
 
 BUFFER_SIZE: Final = 320 * 1024
-"""Room for what a broker gives at a time; a larger frame gets more."""
+"""The size of the buffer for answers; a larger frame gets a larger one."""
 
 SMALL: Final = 4096
 LARGE: Final = 16 * 1024
-"""A body from this size on goes to the system as it is, beside its header."""
+"""A body of at least this size is sent without copying it, next to its header."""
 
 PIECES_MAX: Final = 512
 
@@ -37,7 +37,7 @@ _T = TypeVar("_T")
 
 
 class Access(msgspec.Struct, frozen=True):
-    """How to talk to name servers and brokers."""
+    """Access to name servers and brokers: credentials and TLS."""
 
     timeout: float = 10.0
     access_key: str | None = None
@@ -49,7 +49,7 @@ class Access(msgspec.Struct, frozen=True):
     tls_cert: str | None = None
     tls_key: str | None = None
 
-    def __repr__(self) -> str:  # what Spark prints of a plan has no secrets in it
+    def __repr__(self) -> str:  # Spark prints this in plans, so it has no secrets
         return f"Access(access_key={self.access_key!r}, tls={self.tls})"
 
 
@@ -78,16 +78,16 @@ def _pieces(command: Command) -> list[bytes]:
 
 
 class Intake:
-    """What comes in on a socket, frame by frame, through one buffer that stays in a processor's cache."""
+    """The incoming bytes of a socket, frame by frame, through one buffer that stays in the processor's cache."""
 
     def __init__(self, connection: socket.socket, peer: str) -> None:
         self._socket = connection
         self._peer = peer
         self._view = memoryview(bytearray(BUFFER_SIZE))
-        self._begin = self._end = 0  # what is there and not taken yet
+        self._begin = self._end = 0  # bytes that were received and not used yet
 
     def frame(self) -> tuple[Command, memoryview]:
-        """The next one without its body, and that, where it lies until the next call. Raises OSError, FrameError."""
+        """The next command, and its body in the buffer, valid until the next call. Raises OSError, FrameError."""
         if self._begin > SMALL:
             self._move_to_front(len(self._view))
         size = int.from_bytes(self._first(LENGTH_SIZE), signed=True)
@@ -103,7 +103,7 @@ class Intake:
         return commands[0], whole[LENGTH_SIZE + 4 + header_size :]
 
     def _first(self, count: int) -> memoryview:
-        """So many bytes, as soon as they are there. Hardly more are read, so that little has to be moved."""
+        """This number of bytes, once they have arrived. Few more are read, so that little has to be moved."""
         if self._begin + count + LENGTH_SIZE > len(self._view):
             self._move_to_front(max(count + LENGTH_SIZE, len(self._view)))
         while self._end - self._begin < count:
@@ -123,14 +123,17 @@ class Intake:
 
 
 class Link:
-    """One connection. After an error it is of no use any more. Raises OSError, FrameError."""
+    """One connection. After an error it can't be used any more. Raises OSError, FrameError."""
 
     def __init__(self, address: str, access: Access) -> None:
         self.address = address
         self._access = access
         host, _, port = address.rpartition(":")
-        place = (host.removeprefix("[").removesuffix("]"), int(port))
-        plain = socket.create_connection(place, timeout=access.timeout)
+        try:
+            place = (host.removeprefix("[").removesuffix("]"), int(port))
+            plain = socket.create_connection(place, timeout=access.timeout)
+        except (ValueError, OverflowError) as error:  # an invalid address, which a route may have
+            raise ConnectionError(f"no connection to {address[:300]!r}: {error}") from None
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket: socket.socket = plain
         if access.tls:
@@ -142,7 +145,7 @@ class Link:
         self._opaque = 0
         self._intake = Intake(self._socket, address)
         self._asked: set[int] = set()  # requests without an answer so far
-        self._early: dict[int, Command] = {}  # answers that nobody has waited for yet
+        self._early: dict[int, Command] = {}  # answers that were not awaited yet
         self._ignored: set[int] = set()
         self.broken = False
 
@@ -151,7 +154,7 @@ class Link:
         self._socket.close()
 
     def send(self, *commands: Command) -> list[int]:
-        """Send requests; the numbers to wait for their answers by."""
+        """Send requests. Returns the numbers with which to wait for their answers."""
         numbers = []
         for command in commands:
             self._opaque = self._opaque % 0x7FFFFFFF + 1
@@ -168,7 +171,7 @@ class Link:
         return numbers
 
     def _send(self, pieces: list[bytes]) -> None:
-        """All of it. Large pieces are not copied together before."""
+        """Send all pieces. Large pieces are not joined before."""
         if self._access.tls or len(pieces) == 1 or len(pieces) > PIECES_MAX:
             self._socket.sendall(b"".join(pieces))
             return
@@ -184,7 +187,7 @@ class Link:
                 self._socket.sendall(part)
 
     def _sign(self, command: Command) -> None:
-        from kourou.client.signing import Credentials
+        from kourou.protocol.signing import Credentials
 
         access = self._access
         Credentials(access.access_key or "", access.secret_key or "", access.security_token).sign(command)
@@ -196,16 +199,16 @@ class Link:
         return answer
 
     def answer_in_place(self, number: int) -> tuple[Command, bytes | memoryview]:
-        """The same, with its body apart, where it lies until the next call."""
+        """The same, with its body apart, which is valid until the next call."""
         early = self._early.pop(number, None)
         if early is not None:
             return early, early.body
         try:
             while True:
                 command, body = self._intake.frame()
-                if not command.is_response:  # the broker asking a consumer, and we are none
+                if not command.is_response:  # a request of the broker to a consumer, which this client is not
                     continue
-                if command.opaque not in self._asked:  # nobody asked for it, so nobody would ever take it
+                if command.opaque not in self._asked:  # an answer without a request
                     continue
                 self._asked.remove(command.opaque)
                 if command.opaque == number:
@@ -220,7 +223,7 @@ class Link:
             raise
 
     def ignore(self, numbers: Iterable[int]) -> None:
-        """Nobody waits for these answers any more."""
+        """These answers are no longer needed."""
         for number in numbers:
             if self._early.pop(number, None) is None:
                 self._ignored.add(number)
@@ -230,7 +233,7 @@ class Link:
         return self.answer(self.send(command)[0])
 
     def ask_all(self, commands: Sequence[Command]) -> list[Command]:
-        """The same for many, which travel together."""
+        """The same for many, which are sent together."""
         return [self.answer(number) for part in in_parts(commands) for number in self.send(*part)]
 
 
@@ -247,13 +250,13 @@ _links: dict[_Key, Link] = {}
 
 
 def _key(address: str, access: Access) -> _Key:
-    """By process, for a worker that is forked may not share its parent's sockets; and by thread, for an answer would be
-    read by whoever reads first."""
+    """By process, because a forked worker must not share its parent's sockets; and by thread, because another thread
+    might read the answer."""
     return os.getpid(), threading.get_ident(), address, access
 
 
 def connect(address: str, access: Access) -> Link:
-    """This thread's connection to this address: the one that is there, or a new one. Raises OSError."""
+    """This thread's connection to this address: the open one, or a new one. Raises OSError."""
     key = _key(address, access)
     link = _links.get(key)
     if link is None or link.broken:
@@ -263,7 +266,7 @@ def connect(address: str, access: Access) -> Link:
 
 
 def is_connected(address: str, access: Access) -> bool:
-    """Is there a connection to this address from before?"""
+    """Is there an open connection to this address?"""
     link = _links.get(_key(address, access))
     return link is not None and not link.broken
 
@@ -278,11 +281,14 @@ def forget(address: str, access: Access) -> None:
 def ask_side_by_side(
     asked: Sequence[tuple[str, Sequence[Command]]], access: Access
 ) -> list[list[Command] | OSError | FrameError]:
-    """The answers to requests to several addresses, which are asked at the same time: a round trip for each thousand
-    requests, however many addresses. An address that fails has its error for an answer."""
+    """The answers to requests to several addresses, which are sent at the same time.
+
+    One round trip for each thousand requests, whatever the number of addresses.
+    If an address fails, its answer is the error.
+    """
     found: list[list[Command] | OSError | FrameError] = [[] for _ in asked]
     parts = [list(in_parts(commands)) for _, commands in asked]
-    # Connecting may take long where nobody answers; the others have their requests by then.
+    # Connecting to a dead address may take long; the other brokers have their requests by then.
     order = sorted(range(len(asked)), key=lambda at: not is_connected(asked[at][0], access))
     for turn in range(max(map(len, parts), default=0)):
         waiting: list[tuple[int, Link, list[int]]] = []
@@ -334,7 +340,7 @@ def persist(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> _T:
-    """Try until it succeeds: a broker restarts, another takes over. Raises UnreachableError when patience ends.
+    """Retry until it succeeds: a broker may be restarting. Raises UnreachableError when the time is over.
 
     Spark's own retries do not help: in local mode there are none, and a failed task fails the query.
     """

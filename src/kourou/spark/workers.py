@@ -1,8 +1,8 @@
-"""What a Python worker of Spark does once in its life.
+"""The one-time setup of a Python worker of Spark.
 
-Spark collects garbage after every task of a worker, and each time looks at all that a worker has imported: some ten
-milliseconds, which a stream of small batches pays again and again. And the C library gives the memory of every large
-batch back to the system, which then has to supply it anew for the next one, page by page.
+Spark collects garbage after every task of a worker, and each collection examines all imported modules: this takes about
+ten milliseconds, for each of many small batches of a stream. And the C library returns the memory of every large batch
+to the system, which has to supply it again for the next one, page by page.
 """
 
 import ctypes
@@ -17,18 +17,18 @@ KEPT_SIZE: Final = 64 * 1024 * 1024
 """How much free memory a worker keeps at most."""
 
 OWN_MAPPING_SIZE: Final = 32 * 1024 * 1024
-"""What is larger than this is given back all the same."""
+"""Larger blocks are returned to the system nevertheless."""
 
 _settled: set[int] = set()
-"""Processes; a worker that is forked has its own life."""
+"""The processes that were set up; a forked worker has to be set up again."""
 
 
 def settle() -> None:
-    """What is in memory now will stay: leave it out of garbage collections to come. Called as tasks begin."""
+    """Exclude all present objects from later garbage collections, because they are kept. Called when tasks begin."""
     if os.getpid() not in _settled:
         _settled.add(os.getpid())
         gc.freeze()
-        with suppress(OSError, AttributeError):  # another C library, which has ways of its own
+        with suppress(OSError, AttributeError):  # another C library, with other functions
             library = ctypes.CDLL(None)
             library.mallopt(_MMAP_THRESHOLD, OWN_MAPPING_SIZE)
             library.mallopt(_TRIM_THRESHOLD, KEPT_SIZE)

@@ -2,13 +2,14 @@
 
     archive("orders,payments", "/data/lake", namesrv="127.0.0.1:9876")
 
-The lake's own commits say how far each queue is archived, together with the files that hold it, in one step. There is
-no checkpoint beside it that could say something else. (Refused: a streaming query with foreachBatch. Its checkpoint
-and the lake would be two truths, and its rows would go through the JVM and back before they are written.)
+A commit of the lake records, in one step, the new files and how far each queue is archived. So no separate checkpoint
+can contradict the lake. (Refused: a streaming query with foreachBatch. Its checkpoint could contradict the lake, and
+its rows would pass through the JVM and back before they are written.)
 
-A batch: ask brokers for the ends of queues, take what is not in the lake, at most so many messages; tasks pull and
-write; commit. A task that fails fails the run; nothing of the batch shows, and the next run takes it again. A batch of
-which another run was quicker to archive a part is refused, and read again without that part.
+A batch: ask brokers for the ends of queues; choose messages that are not in the lake, up to a limit; tasks pull and
+write them; commit. If a task fails, the run fails: nothing of the batch is visible, and the next run repeats it. If
+another run has archived a part of the batch first, the commit is refused, and the batch is read again without that
+part.
 """
 
 import time
@@ -60,12 +61,12 @@ def archive(
     options: Mapping[str, str] | None = None,
     runner: Runner | None = None,
 ) -> RunReport:
-    """Archive what is there (`once`), or go on with a batch every so often until the runner is asked to stop.
+    """Archive all present messages (`once`), or a batch after each interval `every` until the runner is asked to stop.
 
-    `topics` are names that commas separate, or with `pattern` a regular expression. `options` are those of the source:
-    startingOffsets for queues that the lake does not know, failOnDataLoss, tags, access. With `group`, brokers are told
-    how far the archive is, as the offsets of that group. `format` is parquet or delta; a lake keeps the one that it
-    was made with. Raises PipelineError.
+    `topics` are names, separated by commas, or with `pattern` a regular expression. `options` are those of the source:
+    startingOffsets for queues that are new to the lake, failOnDataLoss, tags, access. With `group`, the progress of the
+    archive is committed to brokers as the offsets of that group. `format` is parquet or delta; a lake keeps the format
+    with which it was created. Raises PipelineError.
     """
     with (runner or Runner()).run(JOB, topics=topics, lake=str(lake), namesrv=namesrv, once=once) as run:
         every_s = span_s(every, "every")
@@ -83,12 +84,12 @@ def _settings(topics: str, namesrv: str | None, pattern: bool, options: Mapping[
     if not {"startingoffsets", "startingtimestamp"} & {name.lower() for name in given}:
         given["startingOffsets"] = "earliest"
     if "columns" in {name.lower() for name in given}:
-        raise OptionError("an archive has all columns")
+        raise OptionError("an archive always has all columns")
     return read_settings(Options(given, READ_OPTIONS), streaming=True)
 
 
 class WriteTask(msgspec.Struct, frozen=True):
-    """What a task does: pull ranges, write files, and say what came of it."""
+    """The work of a task: pull ranges, write files, and return the results."""
 
     settings: ReadSettings
     lake: str
@@ -107,7 +108,7 @@ class _Archive:
         self._settings = settings
         self._topics = Topics(settings)
         self._batch_rows = settings.rows_max or batch_rows
-        self._starts: Offsets = {}  # of queues that the lake does not know
+        self._starts: Offsets = {}  # of queues that are new to the lake
 
     def work(self, every_s: float | None) -> None:
         target = self._ends() if every_s is None else None
@@ -130,7 +131,7 @@ class _Archive:
         return self._topics.reachable.ends(self._topics.queues())
 
     def _batch(self, ends: Offsets) -> bool:
-        """Archive what is there, or as much as a batch takes. Is there more?"""
+        """Archive the present messages, up to the size of a batch. Returns whether there are more."""
         starts = self._resume(ends)
         until = admit(starts, ends, self._batch_rows)
         moved = {_name(queue): at for queue, at in until.items() if self._lake.positions.get(_name(queue)) != at}
@@ -138,7 +139,7 @@ class _Archive:
             return False
         pieces = {queue: missing(starts[queue], until[queue], self._lake.done.get(queue, ())) for queue in until}
         ranges = [Range(queue, *piece) for queue, here in pieces.items() for piece in here]
-        spark = self._run.spark if ranges else None  # starting it is no part of a batch
+        spark = self._run.spark if ranges else None  # the start of Spark is not part of a batch
         began = time.monotonic()
         results = [] if spark is None else self._write(spark, ranges)
         try:
@@ -157,7 +158,7 @@ class _Archive:
         return until != ends
 
     def _resume(self, ends: Offsets) -> Offsets:
-        """Where to go on in each queue. Raises DataLossError for messages that are gone."""
+        """Where to continue in each queue. Raises DataLossError for removed messages."""
         self._place_new([queue for queue in ends if _name(queue) not in self._lake.positions])
         first = self._topics.cluster.starts(ends)
         found: Offsets = {}
@@ -165,8 +166,8 @@ class _Archive:
             start = self._lake.positions.get(_name(queue), self._starts.get(queue, 0))
             if start > end:
                 raise DataLossError(
-                    f"{_describe(queue)} ends at offset {end}, and was archived up to {start} already: was it made "
-                    "anew? Then it needs another lake"
+                    f"{_describe(queue)} ends at offset {end}, but was archived up to {start} before: if the topic "
+                    "was deleted and created again, archive it to another lake"
                 )
             gone = missing(start, min(first[queue], end), self._lake.done.get(queue, ()))
             if gone:
@@ -176,7 +177,7 @@ class _Archive:
         return found
 
     def _place_new(self, queues: list[MessageQueue]) -> None:
-        """Where queues begin that the lake does not know. Those of a topic that it does know are read as a whole."""
+        """Where queues begin that are new to the lake. New queues of a topic in the lake are read from their start."""
         queues = [queue for queue in queues if queue not in self._starts]
         known = {name.rsplit("/", 2)[0] for name in self._lake.positions}
         grown = [queue for queue in queues if queue.topic in known]
@@ -188,15 +189,17 @@ class _Archive:
             self._starts.update(self._topics.place(position, fresh, otherwise=otherwise))
 
     def _lost(self, queue: MessageQueue, gone: list[Interval], first: int) -> None:
-        text = f"{_describe(queue)}: wanted was offset {gone[0][0]}, the first that is there is {first}"
+        text = f"{_describe(queue)}: expected offset {gone[0][0]}, but the first message is at {first}"
         if self._settings.fail_on_loss:
-            raise DataLossError(f"{text}. Retention overtook the archive (failOnDataLoss=false goes on from there)")
+            raise DataLossError(
+                f"{text}. They expired before they were archived (failOnDataLoss=false continues from there)"
+            )
         self._run.report.notes.append(f"{text}: {size_of(gone)} messages are lost")
-        self._run.report.skip("gone before they were read", size_of(gone))
+        self._run.report.skip("expired before they were read", size_of(gone))
 
     def _write(self, spark: "SparkSession", ranges: list[Range]) -> list[Written]:
         settings = self._settings
-        # As many tasks as run at a time, unless they become too large: few files, and nobody idle.
+        # As many tasks as run at a time, unless they become too large: few files, and all cores are used.
         share = -(-sum(one.size for one in ranges) // parallelism(spark))
         rows_max = settings.task_rows_max or max(min(share, TASK_ROWS), TASK_ROWS_MIN)
         tasks = make_tasks(ranges, tasks_min=settings.tasks_min, task_rows_max=rows_max)
@@ -214,7 +217,7 @@ def topics_chart(counts: Mapping[str, int]) -> Chart:
 
 
 def tell_batch(run: Run, results: list[Written], seconds: float, lag: int | None) -> None:
-    """Count what tasks did."""
+    """Count the results of tasks."""
     report = run.report
     times = [moment for one in results for moment in (one.first_us, one.last_us) if moment is not None]
     if times:

@@ -2,9 +2,9 @@
 
     archive_store("/data/rocketmq/store", "/data/lake", broker="broker-a")
 
-The same lake as `archive` makes of the live topics, and either leaves out what the other has archived, if `broker` is
-the broker's name: files do not know it. Splits of the log are taken in the log's order, some at a time; a commit says
-how far the log is read, and the next run goes on there."""
+The lake is the same as that of `archive`, which reads live topics. Each of the two skips messages that the other has
+archived, if `broker` is the broker's name, which is not in the files. Splits of the log are read in the log's order,
+several at a time; a commit records how far the log is read, and the next run continues there."""
 
 import hashlib
 import time
@@ -35,10 +35,10 @@ from kourou.spark.store_source import OPTIONS, StoreSettings, read_settings
 JOB: Final = "archive-store"
 
 OWN_TOPICS: Final = r"(?!RMQ_SYS_|rmq_sys_|SCHEDULE_TOPIC_XXXX$|OFFSET_MOVED_EVENT$|TBW102$|SELF_TEST_TOPIC$).*"
-"""What is archived unless told otherwise: all topics but those that brokers keep for themselves."""
+"""The topics that are archived by default: all but the brokers' system topics."""
 
 SPLITS_PER_CORE: Final = 4
-"""How many splits a batch has for each task that runs at a time."""
+"""The number of splits of a batch per task that runs at a time."""
 
 
 def archive_store(
@@ -51,9 +51,9 @@ def archive_store(
     options: Mapping[str, str] | None = None,
     runner: Runner | None = None,
 ) -> RunReport:
-    """Archive what the files have. `options` are those of rocketmq-store: topicPattern, times, verify, onCorrupt, …
+    """Archive the messages in files. `options` are those of rocketmq-store: topicPattern, times, verify, onCorrupt, …
 
-    Damaged records fail the run, or with onCorrupt=skip are left out and counted. Raises PipelineError.
+    Damaged records fail the run; with onCorrupt=skip they are skipped and counted. Raises PipelineError.
     """
     with (runner or Runner()).run(JOB, store=str(store), lake=str(lake), broker=broker, topics=topics) as run:
         settings = _settings(str(store), broker, topics, options or {})
@@ -66,7 +66,7 @@ def _settings(store: str, broker: str | None, topics: str | None, options: Mappi
     given = {**options, "path": store}
     names = {name.lower() for name in given}
     if "columns" in names:
-        raise OptionError("an archive has all columns")
+        raise OptionError("an archive always has all columns")
     if topics is not None:
         given["topics"] = topics
     elif "topicpattern" not in names:
@@ -79,7 +79,7 @@ def _settings(store: str, broker: str | None, topics: str | None, options: Mappi
 
 
 class ScanTask(msgspec.Struct, frozen=True):
-    """What a task does: scan a split, leave out what the lake has, write the rest."""
+    """The work of a task: scan a split, skip messages that are in the lake, write the others."""
 
     settings: StoreSettings
     lake: str
@@ -119,7 +119,7 @@ def _work(run: Run, lake: Lake, settings: StoreSettings) -> None:
         results = _scan(run, lake, settings, here)
         try:
             lake.add([file for one in results for file in one.files], _done(results), {name: here[-1].end})
-        except ConflictError as error:  # another run was quicker: leave out what it has archived
+        except ConflictError as error:  # another run was faster: skip the messages that it has archived
             run.report.notes.append(f"{error} The files were read again without them")
             left = here + left
             continue
@@ -145,7 +145,7 @@ def _scan(run: Run, lake: Lake, settings: StoreSettings, splits: list[Split]) ->
 
 
 def _done(results: list[Written]) -> dict[MessageQueue, list[Interval]]:
-    """What all tasks wrote. Raises SparkError if two wrote the same."""
+    """The offsets that all tasks wrote. Raises SparkError if two wrote the same."""
     found: dict[MessageQueue, list[Interval]] = {}
     for one in results:
         for queue, intervals in one.done.items():
@@ -163,6 +163,6 @@ def _from(split: Split, offset: int) -> Split:
 
 
 def _name(settings: StoreSettings) -> str:
-    """What is read: a broker's log, and what is selected of it."""
+    """Identifies the source: a broker's log, and the selection."""
     selection = repr(msgspec.to_builtins(settings.selection, order="deterministic"))
     return f"store:{settings.broker or ''}:{hashlib.sha256(selection.encode()).hexdigest()[:16]}"

@@ -1,4 +1,4 @@
-"""Charts as SVG, drawn by hand: a page that shows them needs no other file and no other host."""
+"""Charts as SVG, made without a library: a page with them needs no other file and no other host."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -35,7 +35,7 @@ def svg(chart: Chart) -> str:
 
 
 def _as_bars(chart: Chart) -> Chart:
-    """A line of one point would be a dot somewhere: a bar for each series shows it."""
+    """A line with one point is drawn as a bar for each series."""
     last = {
         name: next((one for one in reversed(values) if one is not None), None) for name, values in chart.series.items()
     }
@@ -61,7 +61,7 @@ def ticks(low: float, high: float, count: int = TICKS) -> list[float]:
 
 
 def _round_up(value: float) -> float:
-    """The next round number, so that a chart has a little air above."""
+    """The next round number, so that a chart has some space at the top."""
     if value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
@@ -107,7 +107,7 @@ def _lines(chart: Chart, low: float, top: float) -> Iterator[str]:
 
 
 def _pieces(xs: Sequence[float], values: Sequence[float | None]) -> Iterator[list[tuple[float, float]]]:
-    """What lies between two gaps, in order of x."""
+    """The points between two gaps, in the order of x."""
     piece: list[tuple[float, float]] = []
     for x, value in sorted(zip(xs, values, strict=True), key=lambda pair: pair[0]):
         if value is None:
@@ -145,8 +145,8 @@ def _bars(chart: Chart, low: float, top: float) -> Iterator[str]:
 
 
 def _labels(names: Sequence[str], letters: int) -> list[str]:
-    """Names in so many letters: without the words that all begin with, then their beginnings, or where these are
-    alike, their ends."""
+    """Names shortened to a number of letters: without their common first words, then their beginnings or, if these are
+    equal, their ends."""
     if all(len(name) <= letters for name in names):
         return list(names)
     common = _common(names)
@@ -158,10 +158,10 @@ def _labels(names: Sequence[str], letters: int) -> list[str]:
 
 
 def _common(names: Sequence[str]) -> str:
-    """The words that all names begin with, which tell nobody which is which."""
+    """The common first words of all names, which do not distinguish them."""
     if len(names) < 2:
         return ""
-    low, high = min(names).split(" "), max(names).split(" ")  # what these two share, all between them have
+    low, high = min(names).split(" "), max(names).split(" ")  # all names between these two have the same prefix
     shared = list(takewhile(lambda pair: pair[0] == pair[1], zip(low[:-1], high[:-1], strict=False)))
     return "".join(f"{word} " for word, _ in shared)
 

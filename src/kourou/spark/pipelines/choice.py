@@ -1,4 +1,4 @@
-"""Which messages are meant: by store time, by key, by SQL."""
+"""The choice of messages: by store time, by key, by SQL."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """What all of these allow; without any, everything."""
+    """The messages that all conditions allow; without conditions, all messages."""
 
     from_ms: int | None = None
     to_ms: int | None = None
     """Store time; the end is exclusive."""
     keys: tuple[str, ...] = ()
-    """One of these is among the keys of a message, or its unique key."""
+    """Messages with one of these keys, or with one of these as their unique key."""
     where: str | None = None
     """Spark's SQL, over the columns of the row schema."""
 
@@ -32,7 +32,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
         return self == Choice()
 
     def apply(self, frame: "DataFrame") -> "DataFrame":
-        """The rows that are meant. Raises OptionError for SQL that Spark does not take."""
+        """The chosen rows. Raises OptionError for SQL that Spark refuses."""
         from pyspark.sql import functions as F  # noqa: N812
 
         for bound, is_start in ((self.from_ms, True), (self.to_ms, False)):
@@ -72,7 +72,7 @@ Keys = str | Sequence[str]
 def choice(
     *, since: Moment | None = None, until: Moment | None = None, key: Keys = (), where: str | None = None
 ) -> Choice:
-    """What the options of that name say, of a pipeline and of its function. Raises OptionError."""
+    """The choice from the options of that name, of a pipeline and of its function. Raises OptionError."""
     given = {
         name: value.isoformat() if isinstance(value, datetime) else value
         for name, value in (("since", since), ("until", until))
@@ -82,7 +82,7 @@ def choice(
     keys = (key,) if isinstance(key, str) else tuple(key)
     chosen = Choice(from_ms=options.time_ms("since"), to_ms=options.time_ms("until"), keys=keys, where=where)
     if chosen.from_ms is not None and chosen.to_ms is not None and chosen.from_ms > chosen.to_ms:
-        raise OptionError("since is a later time than until")
+        raise OptionError("since is later than until")
     return chosen
 
 
@@ -97,7 +97,7 @@ def span_s(span: Span, name: str) -> float:
 def size_bytes(size: int | str, name: str) -> int:
     """The bytes of an option such as `target_size`: a text with a unit, or a number of bytes. Raises OptionError."""
     if isinstance(size, str) and size.strip().isdigit():
-        raise OptionError(f"{name} {size}: which unit? A size such as 64m or 1g is expected")
+        raise OptionError(f"{name} {size}: the unit is missing; a size such as 64m or 1g is expected")
     found = size if isinstance(size, int) else Options({name: size}, (name,)).size(name)
     if found is None:
         raise OptionError(f"{name} is empty: a size such as 64m or 1g is expected")

@@ -1,10 +1,10 @@
-"""A lake with many small files -> the same lake with few; each message stays there exactly once.
+"""A lake with many small files -> the same lake with few files; each message stays in it exactly once.
 
     compact("/data/lake")
 
 Tasks merge files of one topic and hour; a commit of the ledger replaces the old ones by the new one, hour by hour in
-one step. Runs that archive may go on meanwhile. What a reader may do meanwhile depends on the format: see `showing` for
-plain Parquet; with format delta nothing disturbs a reader, and the old files stay until `vacuum`.
+one step. Runs of archive may continue meanwhile. Whether readers may depends on the format: see `showing` for plain
+Parquet; with format delta readers are not affected, and the old files are kept until `vacuum`.
 """
 
 import time
@@ -32,11 +32,11 @@ TARGET_SIZE: Final = "128m"
 LOCK: Final = f"{HIDDEN}/compact.lock"
 
 MERGES_PER_CORE: Final = 4
-"""How many files a commit makes for each task that runs at a time."""
+"""The number of merged files of a commit per task that runs at a time."""
 
 
 class Totals(msgspec.Struct):
-    """Of one topic."""
+    """The merges of one topic."""
 
     files: int = 0
     bytes: int = 0
@@ -52,25 +52,25 @@ def compact(
     vacuum: Span | None = None,
     runner: Runner | None = None,
 ) -> RunReport:
-    """Merge files that are smaller than half of `target_size`, of these topics (names that commas separate) or of all.
+    """Merge files that are smaller than half of `target_size`, of these topics (names, separated by commas) or of all.
 
     `target_size` is a size such as "128m", or a number of bytes. With `vacuum`, a span of time, files of a lake of
-    format delta that were replaced longer ago than that are deleted; older versions of the table can't be read then.
+    format delta that were replaced before it are deleted; older versions of the table can't be read then.
     Raises PipelineError.
     """
     with (runner or Runner()).run(JOB, lake=str(lake), topics=topics, target_size=target_size) as run:
         folder = open_folder(lake)
         if format_of(folder) is None:
-            raise OptionError(f"there is no lake at {folder.url}")
+            raise OptionError(f"no lake exists at {folder.url}")
         size = size_bytes(target_size, "target_size")
         if size < 2:
-            raise OptionError(f"target_size is at least 2 bytes, not {target_size}")
+            raise OptionError(f"target_size must be at least 2 bytes, not {target_size}")
         vacuum_s = None if vacuum is None else span_s(vacuum, "vacuum")
         try:
             with folder.lock(LOCK, wait=False), Lake(lake, JOB, folder) as opened:
                 _work(run, folder, opened, size, frozenset(topics.split(",") if topics else ()), vacuum_s)
         except BlockingIOError:
-            raise OptionError(f"another run compacts {folder.url} at present") from None
+            raise OptionError(f"another run is compacting {folder.url}") from None
     return run.report
 
 
@@ -79,14 +79,14 @@ def _work(
 ) -> None:
     merges = plan(lake.files.visible(), target_size, topics)
     if vacuum_s is not None and not isinstance(lake.files, DeltaFiles):
-        raise OptionError(f"{folder.url} is a lake of format parquet, which keeps no files that were replaced")
+        raise OptionError(f"{folder.url} is a lake of format parquet, which does not keep replaced files")
     totals: dict[str, Totals] = {}
     if merges:
         lake.files.check_replacing()
         _merge(run, lake, merges, totals)
     if vacuum_s is not None and isinstance(lake.files, DeltaFiles):
         gone = lake.files.vacuum(timedelta(seconds=vacuum_s))
-        run.report.notes.append(f"{gone} files that were replaced before are deleted")
+        run.report.notes.append(f"{gone} replaced files were deleted")
     if totals:
         rows: list[list[Cell]] = [
             [topic, one.merged_files, one.files, one.merged_bytes, one.bytes] for topic, one in sorted(totals.items())
@@ -107,15 +107,15 @@ def _merge(run: Run, lake: Lake, merges: list[Merge], totals: dict[str, Totals])
         try:
             done = replace(lake, results)
         except BlockingIOError:
-            run.report.skip("files that a replay reads at present: compact them later", _count(*results))
-            run.report.notes.append("a replay reads this lake: what it may need was not replaced")
+            run.report.skip("files that a replay is reading: compact them later", _count(*results))
+            run.report.notes.append("a replay is reading this lake: files that it may need were not replaced")
             return
         run.report.skip("files that were replaced or deleted meanwhile", _count(*results) - _count(*done))
         _tell(run, done, totals, time.monotonic() - began)
 
 
 def replace(lake: Lake, results: list[Merged]) -> list[Merged]:
-    """Show merged files in place of those that they are made of. Which?"""
+    """Show merged files in place of their sources. Returns the merged files that are visible."""
     commit = lake.replace((one.file, one.paths) for one in results)
     shown = {file.staged for file in commit.files} if commit is not None else set()
     return [one for one in results if one.file.name in shown]

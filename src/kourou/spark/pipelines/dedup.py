@@ -1,13 +1,13 @@
-"""Topic to topic, without the messages that were there already.
+"""Topic to topic, without duplicates.
 
     dedup("orders", "orders-once", by="keys", window="1 hour", namesrv=…, checkpoint="/data/checkpoints/once")
 
-The first message of a key passes, the others are dropped for as long as the key is remembered: at least `window`
-behind the first, counted in the time of this pipeline, and somewhat longer. By the pipeline's time and not by the
-messages': a message is then never too late, and none is dropped that is not a duplicate of one that passed, however
-unevenly queues are read. A backlog that is read in one go is compared as a whole. A message without a key passes.
+The first message with a key passes, and further ones are dropped as long as the key is remembered: at least for
+`window` after the first one, and somewhat longer. The time is that of the pipeline, not that of the messages: so no
+message is too late, and only duplicates of a message that passed are dropped, however unevenly queues are read. A
+backlog that is read in one batch is compared as a whole. A message without a key passes.
 
-What passes keeps the order of its queue. The keys are in the checkpoint, in RocksDB.
+Messages that pass keep the order of their queue. The keys are in the checkpoint, in RocksDB.
 """
 
 from collections.abc import Iterator, Mapping
@@ -75,7 +75,7 @@ def dedup(
 
 
 def first_of_key(frame: "DataFrame", by: str, window: str) -> "DataFrame":
-    """Raises OptionError for a key or a window that Spark does not take."""
+    """Raises OptionError for a key or a window that Spark refuses."""
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -90,7 +90,7 @@ def first_of_key(frame: "DataFrame", by: str, window: str) -> "DataFrame":
 
 @contextmanager
 def _state_settings(spark: "SparkSession", tasks: int) -> Iterator[None]:
-    """RocksDB, and as many parts of it as tasks run at a time; Spark's 200 are for others. A checkpoint keeps both."""
+    """RocksDB, with as many partitions as tasks run at a time instead of Spark's 200. A checkpoint keeps both."""
     settings = {**_STATE, "spark.sql.shuffle.partitions": str(tasks)}
     before = {name: spark.conf.get(name, None) for name in settings}
     for name, value in settings.items():

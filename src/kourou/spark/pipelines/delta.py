@@ -1,13 +1,13 @@
-"""Lakes in Delta's format: Delta's log says which files count, so that all of a batch becomes visible in one step.
+"""Lakes in Delta's format: Delta's log lists the visible files, so that a whole batch becomes visible in one step.
 
-The ledger decides, as in every lake, what is archived; Delta's log is how its commits are shown. An entry of the log
-carries the number of the commit (Delta's transaction identifier, of the application "kourou"), so that each commit is
-entered exactly once, whoever enters it. Other engines may compact or delete rows meanwhile: Delta's own rules settle
+As in every lake, the ledger decides what is archived; Delta's log makes its commits visible. An entry of the log has
+the number of the commit (Delta's transaction identifier, of the application "kourou"), so that each commit is entered
+exactly once, by any process. Other engines may compact or delete rows meanwhile: Delta's own rules settle
 such conflicts.
 
-Written by delta-rs (the package deltalake, extra `delta`), without Spark. It does not flush what it writes: that is
-done here, before the next commit can be written, and a file of the log that a power cut has cut short is removed when
-the lake is opened. The ledger has the commit that was in it."""
+Written by delta-rs (the package deltalake, extra `delta`), without Spark. delta-rs does not flush its files: this
+module does, before the next commit can be written, and removes a truncated file of the log after a power failure, when
+the lake is opened. The ledger has the commit of that file."""
 
 import json
 import re
@@ -48,7 +48,7 @@ def delta_schema() -> "pa.Schema":
 
 @contextmanager
 def _told(what: str) -> Iterator[None]:
-    """Errors of delta-rs as ours."""
+    """Errors of delta-rs as Kourou's."""
     from deltalake.exceptions import CommitFailedError, DeltaError
 
     try:
@@ -73,10 +73,10 @@ class DeltaLog:
         self._table: DeltaTable | None = None
 
     def create(self) -> None:
-        """Unless it is there."""
+        """Create the log if it does not exist."""
         from deltalake import DeltaTable
 
-        with _told(f"{self._url}: Delta's log can't be made"):
+        with _told(f"{self._url}: Delta's log can't be created"):
             if not DeltaTable.is_deltatable(self._url, self._storage):
                 DeltaTable.create(
                     self._url,
@@ -87,12 +87,12 @@ class DeltaLog:
                 )
 
     def number(self) -> int:
-        """The newest commit that is entered; 0 if none is."""
+        """The newest commit in the log; 0 if there is none."""
         with _told(f"{self._url}: Delta's log can't be read"):
             return self._fresh().transaction_version(APPLICATION) or 0
 
     def paths(self, version: int | datetime | None = None) -> list[str]:
-        """The files that count, now or at some version or time. Raises OptionError."""
+        """The visible files, now or at some version or time. Raises OptionError."""
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
 
@@ -109,20 +109,20 @@ class DeltaLog:
             return [LakeFile(path, size) for path, size in _files(self._fresh())]
 
     def enter(self, number: int, files: list[CommittedFile]) -> None:
-        """Make files count, and those that they replace not. One step; nothing if it was done.
+        """Make files visible, and those that they replace invisible, in one step; nothing if that is done already.
 
-        Raises SparkError, if other engines keep changing the same files.
+        Raises SparkError if other engines keep changing the same files.
         """
         from deltalake.exceptions import CommitFailedError
 
         for tried in range(TRIES_MAX):
             try:
-                with _told(f"{self._url}: commit {number} can't be entered in Delta's log"):
+                with _told(f"{self._url}: commit {number} can't be added to Delta's log"):
                     if self.number() < number:
                         self._enter(number, files)
             except CommitFailedError as error:
                 if tried + 1 == TRIES_MAX:
-                    raise SparkError(f"{self._url}: commit {number} can't be entered in Delta's log: {error}") from None
+                    raise SparkError(f"{self._url}: commit {number} can't be added to Delta's log: {error}") from None
             else:
                 return
 
@@ -136,7 +136,7 @@ class DeltaLog:
         actions: list[AddAction | RemoveAction] = []
         for file in files:
             if any(path not in counting for path in file.replaces):
-                continue  # somebody else has replaced or deleted these
+                continue  # another process has replaced or deleted these
             place = place_of(file.path)
             values: dict[str, str | None] = {"topic": place.topic, "date": place.date, "hour": str(place.hour)}
             is_new = not file.replaces
@@ -154,7 +154,7 @@ class DeltaLog:
         )
 
     def vacuum(self, keep: timedelta) -> int:
-        """Delete files that have not counted for so long. How many?"""
+        """Delete files that have been invisible for this time. Returns how many."""
         hours = max(int(keep.total_seconds() // 3600), 0)
         with _told(f"{self._url}: files that are replaced can't be deleted"):
             return len(self._fresh().vacuum(hours, dry_run=False, enforce_retention_duration=False))
@@ -176,7 +176,7 @@ def _files(table: "DeltaTable") -> Iterator[tuple[str, int]]:
 
 
 def _is_json(data: bytes) -> bool:
-    """One value a line, at least one, all of them whole?"""
+    """Is there at least one line, and is each line a complete value?"""
     try:
         return bool([json.loads(line) for line in data.splitlines()])
     except ValueError:
@@ -184,7 +184,7 @@ def _is_json(data: bytes) -> bool:
 
 
 def _statistics(file: CommittedFile) -> str:
-    """What Delta's readers skip files by. Times are in milliseconds there, so bounds are widened."""
+    """The bounds by which Delta's readers skip files. Times are in milliseconds in Delta, so bounds are widened."""
     least: dict[str, int | str] = {}
     greatest: dict[str, int | str] = {}
     for name, (low, high) in file.bounds.items():
@@ -192,7 +192,7 @@ def _statistics(file: CommittedFile) -> str:
         try:
             least[name] = _time(low // 1000) if is_time else low
             greatest[name] = _time(high // 1000 + 1) if is_time else high
-        except (OverflowError, ValueError, OSError):  # a time that no calendar has
+        except (OverflowError, ValueError, OSError):  # a time outside the calendar
             least.pop(name, None)
     return json.dumps({"numRecords": file.rows, "minValues": least, "maxValues": greatest, "nullCount": {}})
 
@@ -209,13 +209,13 @@ class DeltaFiles:
         self._log = log
 
     def prepare(self) -> None:
-        """Under the ledger's lock."""
+        """The caller has the ledger's lock."""
         self._repair()
         self._log.create()
         self._sync()
 
     def _repair(self) -> None:
-        """Remove what a power cut has cut short, of the newest files of Delta's log."""
+        """Remove truncated files among the newest ones of Delta's log, after a power failure."""
         names = self._folder.names(DELTA_LOG)
         for name in [name for name in names if _ENTRY.fullmatch(name)][-1:]:
             if not _is_json(self._folder.read(f"{DELTA_LOG}/{name}")):

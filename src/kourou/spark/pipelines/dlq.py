@@ -1,13 +1,13 @@
-"""Dead letters: what is in %DLQ% topics, and back with them to where they can be consumed.
+"""Dead letters: counting the messages in %DLQ% topics, and sending them to topics in which they are consumed again.
 
     triage(["billing"], namesrv=…)
     redrive("billing", "/data/redriven", namesrv=…, where="properties['amount'] > 100")
 
 A dead letter keeps the topic that it was sent to in RETRY_TOPIC. Redriving sends it there again, or to %RETRY% of the
-group, where no other group sees it, or to a topic of one's choice; with its unique key, and marked: REDRIVE_ID names
-the run, REDRIVE_FROM is where the dead letter stands. What was redriven is remembered in a folder, by the offset of
-the dead letter, so that another run leaves it out. At least once: a run that dies between sending and remembering
-sends that batch again, with the same keys."""
+group, where no other group sees it, or to another topic; with its unique key, and marked: REDRIVE_ID names the run,
+REDRIVE_FROM is the position of the dead letter. A folder records the offsets of redriven dead letters, so that another
+run skips them. At least once: if a run dies after sending a batch and before recording it, the next run sends that
+batch again, with the same keys."""
 
 import itertools
 import json
@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from kourou.client.admin.dead_letters import MARK, ORIGIN, TO_RETRY
 from kourou.protocol.message import MessageQueue
 from kourou.protocol.properties import Property
 from kourou.spark.cluster import Cluster, Route
@@ -49,15 +50,11 @@ if TYPE_CHECKING:
 
 DLQ: Final = "%DLQ%"
 RETRY: Final = "%RETRY%"
-MARK: Final = "REDRIVE"
 STATE: Final = "redriven"
 BATCH_ROWS: Final = 20_000
 SAMPLE: Final = 10
 KINDS_MAX: Final = 1000
 """Rows of the table of a triage; the most frequent ones."""
-
-ORIGIN: Final = "origin"
-TO_RETRY: Final = "retry"
 
 _AGES: Final = (("< 1 h", 3600), ("< 1 day", 86400), ("< 1 week", 7 * 86400), ("older", 2**62))
 
@@ -78,10 +75,10 @@ def triage(
     options: Mapping[str, str] | None = None,
     runner: Runner | None = None,
 ) -> RunReport:
-    """What dead letters the groups have, or all groups: how many of which kind, how old, and some of them.
+    """The dead letters of these groups, or of all: their numbers by kind, their ages, and some of them.
 
-    Kinds are told apart by group, topic, tags and how often they were consumed, and with `by` also by a property, such
-    as one in which consumers note the exception. Raises PipelineError.
+    A kind is a combination of group, topic, tags and number of attempts, and with `by` also of a property, such as one
+    in which consumers note the exception. Raises PipelineError.
     """
     options = _access(namesrv, options)
     groups = groups.replace(",", " ").split() if isinstance(groups, str) else groups
@@ -110,7 +107,7 @@ def _dead_topics(cluster: Cluster, groups: Sequence[str], report: RunReport) -> 
         if route.readable:
             found.append(name)
         else:
-            report.notes.append(f"{name} may not be read: give it the permission to (updateTopicPerm -p 6)")
+            report.notes.append(f"{name} is not readable: change its permission (kourou admin updateTopicPerm -p 6)")
     return found
 
 
@@ -243,8 +240,10 @@ def redrive(
     options: Mapping[str, str] | None = None,
     runner: Runner | None = None,
 ) -> RunReport:
-    """Send dead letters of a group to the topic that they come from (`target="origin"`), to the group's retry topic
-    (`"retry"`), or to a topic with another name. `state` is the folder that remembers. Raises PipelineError.
+    """Send dead letters of a group again; letters that were redriven before are skipped.
+
+    `target` is "origin" for their original topic, "retry" for the group's retry topic, or the name of a topic.
+    `state` is the folder that records redriven letters. Raises PipelineError.
     """
     options = _access(namesrv, options)
     asked = {"group": group, "target": target, "state": str(state), "where": where, "rate": rate}
@@ -261,7 +260,7 @@ def redrive(
                     job = _Redrive(run, ledger, cluster, topics[0], target, chosen, options)
                     job.work(rate, batch_rows, dry_run=dry_run)
             except BlockingIOError:
-                raise OptionError(f"another run redrives with {folder.url} at present") from None
+                raise OptionError(f"another run is redriving with {folder.url}") from None
     return run.report
 
 
@@ -330,7 +329,7 @@ class _Redrive:
         report.skip("not chosen, or without a topic to go to", report.read.rows - chosen)
 
     def _left(self, route: Route) -> list[tuple[MessageQueue, int, int]]:
-        """What was not redriven yet, of each queue."""
+        """The ranges of each queue that were not redriven yet."""
         starts, ends = self._cluster.starts(route.readable), self._cluster.ends(route.readable)
         return [
             (queue, start, end)
@@ -339,7 +338,7 @@ class _Redrive:
         ]
 
     def _frame(self, queue: MessageQueue, intervals: Sequence[Interval]) -> "DataFrame":
-        """Letters as they are to be sent: `topic` is where they go, `from_topic` where they are."""
+        """Letters in the form in which they are sent: `topic` is their target, `from_topic` where they are now."""
         from pyspark.sql import functions as F  # noqa: N812
 
         place = {queue.topic: {queue.broker_name: [queue.queue_id]}}
@@ -350,7 +349,7 @@ class _Redrive:
             .option("endingOffsets", _offsets(queue, intervals[-1][1]))
             .load()
         )
-        if len(intervals) > 1:  # between them is what was redriven before
+        if len(intervals) > 1:  # other offsets in this range were redriven before
             left = [(offset,) for start, end in intervals for offset in range(start, end)]
             left_frame = self._run.spark.createDataFrame(left, "queue_offset bigint")
             frame = frame.join(F.broadcast(left_frame), "queue_offset", "left_semi")
@@ -388,7 +387,7 @@ class _Redrive:
 
 
 def _pieces(left: Sequence[tuple[MessageQueue, int, int]], size_max: int) -> list[tuple[MessageQueue, list[Interval]]]:
-    """Batches: what is left of a queue within so many offsets. What was redriven may lie scattered among it."""
+    """Batches: the rest of a queue, in ranges of at most this many offsets, without those that were redriven."""
     pieces: list[tuple[MessageQueue, list[Interval]]] = []
     for queue, start, end in left:
         for at in range(start, end, size_max):

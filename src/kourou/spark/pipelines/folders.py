@@ -1,12 +1,12 @@
-"""A folder that many processes see: on a disk, or wherever Arrow can write (s3:// or s3a://, gs://, hdfs://).
+"""A folder that many processes use: on a disk, or wherever Arrow can write (s3:// or s3a://, gs://, hdfs://).
 
-The port under ledgers and lakes, with what these rely on:
+The interface for ledgers and lakes, which rely on these guarantees:
 
-- `write_new` makes a whole file or none, and never changes one that is there.
-- `move` shows a file under its new name whole or not at all. Where moving is copying and deleting, as in object
-  stores, a crash may leave both; the new one is whole then.
-- `exchange` gives two folders each other's names in one step: no lister sees a state between. Disks alone can do it.
-- On a disk, the effect of a call survives a power cut once the call has returned.
+- `write_new` makes a whole file or none, and never changes an existing one.
+- After `move`, a file under its new name is complete. In object stores, which copy and delete, a crash may leave both
+  names; the new file is complete then.
+- `exchange` swaps the names of two folders in one step: no listing shows a state in between. Only disks support it.
+- On a disk, the effect of a call survives a power failure once the call has returned.
 - `lock` keeps other processes out on a disk. Elsewhere it does nothing: there, one process at a time may write."""
 
 import ctypes
@@ -35,15 +35,15 @@ class Folder(Protocol):
 
     @property
     def url(self) -> str:
-        """What `open_folder` makes the same folder of, in this process or another."""
+        """The argument with which `open_folder` returns the same folder, in this process or another."""
 
     def names(self, below: str) -> list[str]:
-        """The files and folders in a folder, sorted; none if it is not there."""
+        """The files and folders in a folder, sorted; empty if it does not exist."""
 
     def exists(self, name: str) -> bool: ...
 
     def size(self, name: str) -> int:
-        """Of a file, in bytes. Raises FileNotFoundError."""
+        """The size of a file in bytes. Raises FileNotFoundError."""
 
     def read(self, name: str) -> bytes: ...
 
@@ -54,25 +54,25 @@ class Folder(Protocol):
         """Raises FileExistsError."""
 
     def output(self, name: str) -> Any:
-        """A binary file to write. What it holds is safe when it is closed."""
+        """A binary file to write. Its contents are durable when it is closed."""
 
     def sync(self, name: str) -> None:
-        """Make a file durable that somebody else wrote, and its name with it; nothing if there is none."""
+        """Make a file durable that another process wrote, and its name; does nothing if it is missing."""
 
     def make(self, name: str) -> None:
-        """A folder, with those that it is in."""
+        """Create a folder and its parents."""
 
     def move(self, name: str, to: str) -> None:
-        """The folder to move to is made if need be."""
+        """Rename a file or folder. The target's folder is created if necessary."""
 
     def link(self, name: str, to: str) -> None:
-        """A second name for a file. Raises FileExistsError, OptionError where there are no links."""
+        """Add a second name for a file. Raises FileExistsError, OptionError if links are not supported."""
 
     def exchange(self, name: str, other: str) -> None:
-        """Two folders take each other's names, in one step. Raises OptionError where that is impossible."""
+        """Swap the names of two folders in one step. Raises OptionError if that is not supported."""
 
     def remove(self, name: str) -> None:
-        """A file or a folder with all in it; nothing if there is none."""
+        """Remove a file, or a folder with its contents, if it exists."""
 
     def lock(self, name: str, *, wait: bool, shared: bool = False) -> Any:
         """A context manager. Raises BlockingIOError without `wait`, if another process has the lock.
@@ -82,7 +82,7 @@ class Folder(Protocol):
 
 
 def open_folder(url: str | Path) -> Folder:
-    """Raises OptionError for a place that there can be none at."""
+    """Raises OptionError for an invalid or unsupported URL."""
     text = str(url)
     if "://" not in text:
         return DiskFolder(Path(text).absolute())
@@ -100,7 +100,7 @@ def open_folder(url: str | Path) -> Folder:
 
 
 class DiskFolder:
-    """On a disk of this machine, or one that is mounted by all."""
+    """On a disk of this machine, or one that all machines have mounted."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -180,7 +180,7 @@ class DiskFolder:
         if rename is None or rename(_AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE):
             number = ctypes.get_errno() if rename is not None else errno.ENOSYS
             if number in (errno.EINVAL, errno.ENOSYS, errno.EXDEV):
-                raise OptionError(f"{self._root} is on a file system that can't exchange two folders in one step")
+                raise OptionError(f"{self._root} is on a file system that can't swap two directories atomically")
             raise OSError(number, os.strerror(number), str(one))
         for folder in (one.parent, two.parent):
             self._sync(folder)
@@ -205,7 +205,7 @@ class DiskFolder:
 
     @staticmethod
     def _locked(path: Path, how: int) -> int:
-        """A descriptor that has the lock on the file of this name, not on one that was removed meanwhile."""
+        """A descriptor with the lock on the current file of this name, not on one that was removed meanwhile."""
         while True:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
@@ -229,7 +229,7 @@ class DiskFolder:
 
 
 class _SafeFile:
-    """A file that is synced before it is closed, and its name with it."""
+    """A file that is synced, with its name, before it is closed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -260,7 +260,7 @@ class _SafeFile:
 
 
 class ArrowFolder:
-    """Wherever Arrow can write."""
+    """A folder in a file system of Arrow."""
 
     def __init__(self, system: "fs.FileSystem", root: str, url: str) -> None:
         self._system = system
@@ -312,7 +312,7 @@ class ArrowFolder:
         return self._system.open_output_stream(self._path(name))
 
     def sync(self, name: str) -> None:
-        """What is written there is durable."""
+        """Does nothing: files in these systems are durable."""
 
     def make(self, name: str) -> None:
         self._system.create_dir(self._path(name), recursive=True)
@@ -322,10 +322,10 @@ class ArrowFolder:
         self._system.move(self._path(name), self._path(to))
 
     def link(self, name: str, to: str) -> None:
-        raise OptionError(f"{self._url}: {name} can't get the second name {to}: this place has no links")
+        raise OptionError(f"{self._url}: {name} can't be linked to {to}: this file system has no hard links")
 
     def exchange(self, name: str, other: str) -> None:
-        raise OptionError(f"{self._url}: this place can't exchange {name} and {other} in one step")
+        raise OptionError(f"{self._url}: this file system can't swap {name} and {other} atomically")
 
     def remove(self, name: str) -> None:
         from pyarrow import fs

@@ -1,4 +1,4 @@
-"""Stretches of offsets, [from, to): what is done, and what is left to do. Pure."""
+"""Intervals of offsets, [from, to), that are done or left to do. Pure."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
@@ -7,7 +7,7 @@ Interval = tuple[int, int]
 
 
 def merged(intervals: Iterable[Interval]) -> list[Interval]:
-    """The same offsets in as few intervals as possible, in order; those that touch or overlap become one."""
+    """The same offsets in as few intervals as possible, in order; adjacent and overlapping ones are merged."""
     found: list[Interval] = []
     for start, end in sorted(one for one in intervals if one[1] > one[0]):
         if found and start <= found[-1][1]:
@@ -18,7 +18,7 @@ def merged(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def missing(start: int, end: int, done: Sequence[Interval]) -> list[Interval]:
-    """What of [start, end) is not in `done`, which is merged."""
+    """The parts of [start, end) that are not in `done`, which is merged."""
     left: list[Interval] = []
     for begin, until in done:
         if until <= start:
@@ -38,7 +38,7 @@ def size(intervals: Iterable[Interval]) -> int:
 
 
 def holds(done: Sequence[Interval], offset: int) -> bool:
-    """Is an offset in one of these, which are merged?"""
+    """Is an offset in one of these merged intervals?"""
     at = bisect_right(done, (offset, 2**63)) - 1
     return at >= 0 and done[at][0] <= offset < done[at][1]
 

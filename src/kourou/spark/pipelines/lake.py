@@ -1,23 +1,23 @@
 """An archive: Parquet files by topic, date and hour, of which every message is in exactly one.
 
-    lake/topic=orders/date=2026-01-31/hour=05/000000000017-00003-….parquet   what everybody reads
-    lake/_delta_log                                                          which of them count (format delta only)
-    lake/_kourou/commits/000000000017.json                                   what is in it (ledger)
-    lake/_kourou/staged/<run>/<file>.staged                                  files in the making
+    lake/topic=orders/date=2026-01-31/hour=05/000000000017-00003-….parquet   the visible files
+    lake/_delta_log                                                          lists the visible files (format delta only)
+    lake/_kourou/commits/000000000017.json                                   the messages in it (ledger)
+    lake/_kourou/staged/<run>/<file>.staged                                  unfinished files
     lake/_kourou/format                                                      parquet or delta
 
-A batch goes three steps, and a crash may come between any two of them:
+A batch has three steps, and a crash may occur between any two of them:
 
-1. Tasks write files under `staged`, where nobody looks: names that begin with `_` are passed over by Spark, Arrow and
-   Hive, and the files don't end in `.parquet`. Crash: the next run throws them away and reads the messages again.
-2. A commit names the files and the offsets that are in them. With it, and only with it, the batch is done.
-3. The files are shown: moved to where everybody sees them, and with format delta entered in Delta's log, all in one
-   step. Crash: whoever opens the lake next, or commits to it, completes this first. Meanwhile a reader of plain Parquet
-   may see a part of the batch, but no message twice.
+1. Tasks write files under `staged`, which readers ignore: Spark, Arrow and Hive skip names that begin with `_`, and the
+   files don't end in `.parquet`. Crash: the next run deletes them and reads the messages again.
+2. A commit names the files and the offsets that are in them. Once it is written, the batch is done.
+3. The files are made visible: moved to their final place and, with format delta, entered in Delta's log, all in one
+   step. Crash: the next process that opens the lake, or commits to it, completes this first. Meanwhile a reader of
+   plain Parquet may see a part of the batch, but no message twice.
 
-Several runs may write at a time. What keeps them apart is the ledger's lock: under it, and only there, commits are
-written and shown, and folders of dead runs are thrown away. So no folder is thrown away with files that are committed
-and not shown. A run leaves the files of its own that it has committed and could not show, on a full disk for instance.
+Several runs may write at a time. Only the process with the ledger's lock writes commits, makes them visible, and
+deletes folders of dead runs. So no folder is deleted whose files are committed and not visible yet. A run keeps its
+files that it has committed and could not make visible, for example on a full disk.
 
 Tasks of a dead run may still be writing; their files are in a folder that no commit names.
 """
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 OLD: Final = timedelta(days=7)
-"""A run that left no lock, where there are none, is dead when it is as old as this."""
+"""On file systems without locks, a run is considered dead at this age."""
 
 _FORMAT: Final = f"{HIDDEN}/format"
 
 
 class Lake:
-    """A lake that is written to. `with` it, so that others know that its staged files are in use."""
+    """A lake that is written to. Use it in `with`, so that other runs know that its staged files are in use."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Lake:
         form: str | None = None,
         log: DeltaLog | None = None,
     ) -> None:
-        """`form` is parquet or delta; without it, that of the lake, and parquet for a new one. Raises OptionError."""
+        """`form` is parquet or delta; by default that of the lake, and parquet for a new one. Raises OptionError."""
         if form is not None and form not in FORMATS:
             raise OptionError(f"no format {form}: there are {', '.join(FORMATS)}")
         self._folder = folder or open_folder(url)
@@ -82,12 +82,12 @@ class Lake:
 
     @property
     def staged(self) -> str:
-        """The folder for this run's files in the making, seen from the lake."""
+        """The folder for this run's unfinished files, relative to the lake."""
         return f"{STAGED}/{self._run}"
 
     @property
     def done(self) -> Done:
-        """Every offset that is in it, by queue."""
+        """All offsets in the lake, by queue."""
         return self._ledger.done
 
     @property
@@ -96,11 +96,11 @@ class Lake:
 
     @property
     def files(self) -> Files:
-        """Those that readers see."""
+        """The files that are visible to readers."""
         return self._files
 
     def __enter__(self) -> Self:
-        """Complete what a run before this one left half done. Raises OSError, SparkError."""
+        """Complete the commit of an earlier run that was interrupted. Raises OSError, SparkError."""
         self._folder.make(STAGED)
         self._folder.make(f"{HIDDEN}/commits")
         with contextlib.ExitStack() as held:
@@ -111,7 +111,7 @@ class Lake:
         return self
 
     def _begin(self, held: contextlib.ExitStack) -> None:
-        """The folder of this run, which showing a commit may need, is there once its lock is."""
+        """The folder of this run, which `show` may need, exists once its lock does."""
         held.enter_context(self._folder.lock(f"{self.staged}.lock", wait=True))
         self._folder.make(self.staged)
         self._files.prepare()
@@ -121,7 +121,7 @@ class Lake:
     ) -> None:
         with self._holding:
             if kind is None or issubclass(kind, Exception):
-                # What can't be shown now stays, and is shown by the next who opens the lake.
+                # Files that can't be made visible now are kept; the next process that opens the lake does it.
                 with contextlib.suppress(OSError, SparkError), self._ledger.locked():
                     self._folder.remove(self.staged)
                     self._folder.remove(f"{self.staged}.lock")
@@ -133,10 +133,10 @@ class Lake:
             has = self._asked or PARQUET
             try:
                 self._folder.write_new(_FORMAT, has.encode())
-            except FileExistsError:  # somebody else was quicker
+            except FileExistsError:  # another process was faster
                 has = format_of(self._folder) or has
         if self._asked not in (None, has):
-            raise OptionError(f"{self.url} is a lake of format {has}: format {self._asked} needs another folder")
+            raise OptionError(f"{self.url} is a lake of format {has}: format {self._asked} needs another directory")
         if has == DELTA:
             self._files = DeltaFiles(self._folder, self._log or DeltaLog(self._folder.url))
 
@@ -146,7 +146,7 @@ class Lake:
         done: Mapping[MessageQueue, list[Interval]],
         positions: Mapping[str, int] | None = None,
     ) -> Commit:
-        """A batch becomes part of the lake. Raises ConflictError, SparkError, OSError."""
+        """Make a batch part of the lake. Raises ConflictError, SparkError, OSError."""
         files = list(files)
         try:
             with self._ledger.locked():
@@ -158,9 +158,9 @@ class Lake:
             raise
 
     def replace(self, files: Iterable[tuple[StagedFile, list[str]]]) -> Commit | None:
-        """Files take the place of visible ones, whose rows they have; None if these have vanished meanwhile.
+        """Replace visible files by files with the same rows; None if the old ones were removed meanwhile.
 
-        Raises BlockingIOError while one of our own readers is at work, SparkError, OSError.
+        Raises BlockingIOError while a reader of Kourou is at work, SparkError, OSError.
         """
         with self._ledger.locked(), self._files.replacing():
             left = [(file, paths) for file, paths in files if self._files.are_visible(paths)]
@@ -170,7 +170,9 @@ class Lake:
     def _check_staged(self, files: list[StagedFile]) -> None:
         gone = [file.name for file in files if not self._folder.exists(file.name)]
         if gone:
-            raise SparkError(f"{self.url}/{gone[0]} is gone: was this run taken for dead? Run it again")
+            raise SparkError(
+                f"{self.url}/{gone[0]} was removed, because another run considered this run dead: run it again"
+            )
 
     def _commit(
         self,
@@ -178,7 +180,7 @@ class Lake:
         done: Mapping[MessageQueue, list[Interval]],
         positions: Mapping[str, int],
     ) -> Commit:
-        """Under the ledger's lock, so that the number, which names the files, is the one that the commit gets."""
+        """The caller has the ledger's lock, so the number in the names of the files is that of the commit."""
         number = self._ledger.number + 1
         committed = [
             CommittedFile(
@@ -203,7 +205,7 @@ class Lake:
         )
 
     def _throw_away_leftovers(self) -> None:
-        """Files of runs that are dead. Under the ledger's lock: all that is committed is shown by now."""
+        """Delete files of dead runs. The caller has the ledger's lock, so all commits are visible."""
         names = set(self._folder.names(STAGED))
         oldest = f"{datetime.now(UTC) - OLD:%Y%m%dT%H%M%S}"
         for run in sorted({name.removesuffix(".lock") for name in names} - {self._run}):
@@ -217,14 +219,14 @@ class Lake:
                     self._throw_away(folder)
                     self._folder.remove(f"{folder}.lock")
             except BlockingIOError:
-                continue  # it lives
+                continue  # the run is alive
 
     def _throw_away(self, folder: str) -> None:
         self._rescue({f"{folder}/{name}" for name in self._folder.names(folder)})
         self._folder.remove(folder)
 
     def _rescue(self, staged: set[str]) -> None:
-        """Show files of old commits that were never shown, as earlier versions could leave them."""
+        """Make files of old commits visible that earlier versions may not have made visible."""
         if not staged or not isinstance(self._files, PlainFiles):
             return
         kept = self._ledger.kept()
@@ -240,7 +242,7 @@ def format_of(folder: Folder) -> str | None:
     if folder.exists(_FORMAT):
         name = folder.read(_FORMAT).decode("utf-8", "replace")
         if name not in FORMATS:
-            raise SparkError(f"{folder.url} is a lake of format {name}, which this version of kourou does not know")
+            raise SparkError(f"{folder.url} is a lake of format {name}, which this version of Kourou does not support")
         return name
     if folder.names("_delta_log"):
         return DELTA
@@ -250,9 +252,9 @@ def format_of(folder: Folder) -> str | None:
 
 @contextlib.contextmanager
 def reading(url: str | Path, folder: Folder | None = None) -> Iterator[None]:
-    """While this is open no file of the lake is replaced by `compact`. What was committed before is visible.
+    """While this is open, `compact` replaces no file of the lake. Earlier commits are visible.
 
-    A folder that can't be written to, or is no lake, is left as it is.
+    A folder that can't be written to, or is not a lake, stays unchanged.
     """
     folder = folder or open_folder(url)
     with contextlib.ExitStack() as held:
@@ -267,9 +269,9 @@ def reading(url: str | Path, folder: Folder | None = None) -> Iterator[None]:
 
 
 def read_lake(spark: "SparkSession", url: str | Path, *, version: int | datetime | None = None) -> "DataFrame":
-    """All messages of a lake, with the columns of every other source, and `date` and `hour` to select by.
+    """All messages of a lake, with the columns of the other sources, and `date` and `hour` for selection.
 
-    A lake of format delta can be read as of a `version` or a time. Raises OptionError for one that there is not.
+    A lake of format delta can be read as of a `version` or a time. Raises OptionError if that does not exist.
     """
     schema = f"{ddl(STORED)}, topic string, date date, hour int"
     folder = open_folder(url)
@@ -279,14 +281,14 @@ def read_lake(spark: "SparkSession", url: str | Path, *, version: int | datetime
         files = [below(folder.url, path) for path in DeltaLog(folder.url).paths(version)]
         frame = _parquet(reader.option("basePath", place), files) if files else spark.createDataFrame([], schema)
     elif version is not None:
-        raise OptionError(f"{folder.url} has no versions: only lakes of format delta have")
+        raise OptionError(f"{folder.url} has no versions: only lakes of format delta have them")
     else:
         frame = _parquet(reader, [place])
     return frame.select(*COLUMNS, "date", "hour")
 
 
 def _parquet(reader: "DataFrameReader", paths: list[str]) -> "DataFrame":
-    """Raises OptionError for a Spark that can't read from there."""
+    """Raises OptionError if this Spark can't read from there."""
     try:
         return reader.parquet(*paths)
     except Exception as error:

@@ -1,11 +1,11 @@
-"""How the files of a commit become visible, in a lake of plain Parquet: readers list folders and read what they find.
+"""How the files of a commit become visible in a lake of plain Parquet, whose readers list folders and read all files.
 
 A new file is moved to its place. A file that replaces others, which `compact` makes, must appear at the moment in which
-the others vanish: a folder is prepared with links to all files that the place is to have, and exchanged with it, in
-one step of the file system. So whoever lists the folder sees each row once. A reader that listed it before and opens a
-file after that step is told that there is no such file.
+the others disappear: a folder with links to all new and remaining files is prepared, and exchanged with the old folder
+in one step of the file system. So a listing of the folder has each row once. A reader that listed it before and opens a
+file after that step gets the error that the file does not exist.
 
-`show` may be called again for a commit of which a part is shown."""
+`show` may be called again for a commit that is partly visible."""
 
 import re
 import uuid
@@ -24,7 +24,7 @@ from kourou.spark.pipelines.ledger import Commit, CommittedFile
 HIDDEN: Final = "_kourou"
 STAGED: Final = f"{HIDDEN}/staged"
 READERS: Final = f"{HIDDEN}/readers.lock"
-"""Shared by our own readers; a compaction has it alone while it exchanges folders."""
+"""Shared by Kourou's readers; a compaction has it exclusively while it exchanges folders."""
 
 PARQUET: Final = "parquet"
 DELTA: Final = "delta"
@@ -34,14 +34,14 @@ _OURS: Final = re.compile(r"\d{12}-\d{5}-[0-9a-f]{12}\.parquet")
 
 
 class LakeFile(msgspec.Struct, frozen=True):
-    """A file that readers see."""
+    """A visible file."""
 
     path: str
     bytes: int
 
 
 class Place(msgspec.Struct, frozen=True):
-    """What the path of a file says about its rows."""
+    """The values in the path of a file, which all its rows have."""
 
     topic: str
     date: str
@@ -63,24 +63,24 @@ class Files(Protocol):
     """The visible files of a lake."""
 
     def prepare(self) -> None:
-        """Before the first commit."""
+        """Called before the first commit."""
 
     def show(self, commit: Commit) -> None: ...
 
     def visible(self) -> Iterator[LakeFile]:
-        """Those that a run of ours wrote, in the order of places and commits."""
+        """The files that Kourou wrote, in the order of places and commits."""
 
     def are_visible(self, paths: list[str]) -> bool: ...
 
     def replacing(self) -> AbstractContextManager[None]:
-        """While files are replaced. Raises BlockingIOError if a reader could not stand that now."""
+        """Held while files are replaced. Raises BlockingIOError if a reader would be affected now."""
 
     def check_replacing(self) -> None:
-        """Raises OptionError if files can't be replaced here so that readers see each row once."""
+        """Raises OptionError if files can't be replaced here without readers seeing rows twice or not at all."""
 
 
 class PlainFiles:
-    """Files that readers find by listing folders. `aside` is a hidden folder of this run."""
+    """The files of a lake whose readers list folders. `aside` is a hidden folder of this run."""
 
     def __init__(self, folder: Folder, aside: str) -> None:
         self._folder = folder
@@ -92,7 +92,7 @@ class PlainFiles:
     def show(self, commit: Commit) -> None:
         for file in commit.files:
             if not self._folder.exists(file.staged):
-                continue  # shown already, perhaps even deleted since, with all of its date
+                continue  # visible already, and perhaps deleted since, with its whole date
             if file.replaces:
                 self._exchange(file)
             else:
@@ -102,7 +102,7 @@ class PlainFiles:
         place, _, name = file.path.rpartition("/")
         here = set(self._folder.names(place))
         replaced = {path.rpartition("/")[2] for path in file.replaces}
-        if name not in here and replaced <= here:  # otherwise it was done, or somebody has deleted the rows
+        if name not in here and replaced <= here:  # otherwise it was done, or the rows were deleted
             aside = f"{self._aside}/exchange-{uuid.uuid4().hex}"
             self._folder.make(aside)
             for kept in sorted(here - replaced):
@@ -139,8 +139,8 @@ class PlainFiles:
             self._folder.exchange(one, two)
         except OptionError as error:
             raise OptionError(
-                f"{error}; so readers of plain Parquet would see rows twice or not at all: a lake that is to be "
-                "compacted there needs --format delta"
+                f"{error}; readers of plain Parquet would see rows twice or not at all: to compact a lake there, "
+                "use --format delta"
             ) from None
         finally:
             for name in (one, two):

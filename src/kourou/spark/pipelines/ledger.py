@@ -1,24 +1,24 @@
-"""Which messages a job is done with: a list of commits, each a file that is there or not, never half.
+"""The messages that a job has completed: a list of commits, each a file that exists completely or not at all.
 
     ledger = Ledger(open_folder("lake"), "_kourou")
     ledger.load()
     ledger.commit(Commit(job="archive", done=…, positions=…))
 
-A commit has the offsets that it adds for each queue, so that what one job did another leaves out, whatever way it came
-upon the message: by the live topic or by store files. `positions` are where jobs go on reading; they save work, and
-decide nothing.
+A commit has the offsets that it adds for each queue, so that another job skips these messages, whether it reads them
+from the live topic or from store files. `positions` are where jobs continue to read; they only save work.
 
     commits/000000000017.json             the 17th commit
-    commits/snapshot-000000000016.json    what the first 16 add up to
+    commits/snapshot-000000000016.json    the sum of the first 16
 
-Commits are written one at a time, under a lock. An offset can't be done twice: a commit that says so is refused, for
-then another run was quicker, and what was prepared for it must not be shown. Commits that a snapshot covers are
-removed, but for the newest.
+Commits are written one at a time, under a lock. An offset can't be committed twice: such a commit is refused,
+because another run was faster, and its files must not become visible. Commits that a snapshot covers are removed,
+except the newest.
 
-Every commit is shown. `show` makes visible what a commit adds, and a process may die between the two. So whoever has
-the lock calls `show` for the newest commit first, whichever process wrote it, and only then writes the next: all
-commits but the newest are visible at any time, and the newest one is, as soon as anybody opens the ledger. `show` may
-meet a commit that is visible as a whole or in part."""
+Every commit becomes visible. `show` makes visible what a commit adds, and a process may die between the two. So the
+process with the lock calls `show` for the newest commit first, whichever process wrote it, and only then writes the
+next: all commits but the newest are visible at any time, and the newest becomes visible when the ledger is next opened.
+`show` accepts a commit that is already visible, completely or in part.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -33,7 +33,7 @@ from kourou.spark.pipelines.intervals import Interval, merged, missing
 
 SNAPSHOT_EVERY: Final = 64
 KEPT: Final = 256
-"""Commits that stay beside a snapshot, for people who want to know what happened."""
+"""Commits that are kept beside a snapshot, so that users can examine them."""
 
 _T = TypeVar("_T")
 
@@ -42,40 +42,40 @@ NestedDone = dict[str, dict[str, dict[str, list[Interval]]]]
 
 
 class ConflictError(SparkError):
-    """Another run has done the same in the meantime."""
+    """Another run has committed the same offsets in the meantime."""
 
 
 class CommittedFile(msgspec.Struct):
     """A file that a commit adds to a lake."""
 
     staged: str
-    """Its name before it is shown."""
+    """Its name before it becomes visible."""
     path: str
     rows: int
     bytes: int
     replaces: list[str] = []
-    """Files whose rows it has, and which vanish when it is shown; paths like its own."""
+    """Paths of the files whose rows it has, and which are removed when it becomes visible."""
     bounds: dict[str, tuple[int, int]] = {}
-    """The least and the greatest value of columns, for formats that tell readers."""
+    """The smallest and the largest value of columns, for formats whose readers use them."""
 
 
 class Commit(msgspec.Struct, kw_only=True):
-    """What one batch adds."""
+    """The result of one batch."""
 
     number: int = 0
-    """From 1 on; given by `Ledger.commit`."""
+    """From 1 on; set by `Ledger.commit`."""
     job: str
     run: str = ""
     at: str = ""
     """When; UTC."""
     done: NestedDone = {}
     positions: dict[str, int] = {}
-    """By the name that a job gives to what it reads."""
+    """By the name that a job gives to its source."""
     files: list[CommittedFile] = []
 
 
 class Snapshot(msgspec.Struct):
-    """What the first commits add up to."""
+    """The sum of the first commits."""
 
     number: int
     done: NestedDone
@@ -97,16 +97,16 @@ class Ledger:
         self.positions: dict[str, int] = {}
 
     def load(self) -> None:
-        """Read what there is, and make sure that it shows. Raises SparkError for a commit that can't be read."""
+        """Read all commits, and make sure that they are visible. Raises SparkError for a commit that can't be read."""
         self._folder.make(self._commits)
         with self.locked():
             pass
 
     @contextmanager
     def locked(self, prepare: Callable[[], None] | None = None) -> Iterator[None]:
-        """Nobody else commits meanwhile; all that is committed is known here, and shown. Raises SparkError, OSError.
+        """Meanwhile no other process commits; all commits are read, and visible. Raises SparkError, OSError.
 
-        `prepare` is called before anything is shown.
+        `prepare` is called before any commit is made visible.
         """
         with self._folder.lock(self._lock, wait=True):
             self._catch_up()
@@ -116,7 +116,7 @@ class Ledger:
             yield
 
     def commit(self, commit: Commit) -> Commit:
-        """Once this returns, it is done and shown; if it raises anything but ConflictError, nobody knows before `load`.
+        """When this returns, the commit is durable and visible; after errors but ConflictError, `load` finds out.
 
         Raises ConflictError, OSError.
         """
@@ -130,7 +130,7 @@ class Ledger:
         try:
             self._folder.write_new(f"{self._commits}/{_file(commit.number)}", msgspec.json.encode(commit))
         except FileExistsError:
-            raise ConflictError(f"{self._folder.url}: another run writes here") from None
+            raise ConflictError(f"{self._folder.url}: another run is writing to it") from None
         self._add(commit)
         self._settle()
         if commit.number % SNAPSHOT_EVERY == 0:
@@ -138,7 +138,7 @@ class Ledger:
         return commit
 
     def kept(self) -> list[Commit]:
-        """The newest commits, in order: those that were not removed behind a snapshot."""
+        """The newest commits, in order: those that were not removed after a snapshot."""
         return [self._commit(name) for name in self._folder.names(self._commits) if name[:1].isdigit()]
 
     def check(self, done: Mapping[MessageQueue, list[Interval]]) -> None:
@@ -149,7 +149,8 @@ class Ledger:
                 if missing(start, end, here) != [(start, end)]:
                     raise ConflictError(
                         f"{self._folder.url}: messages {start} to {end - 1} of topic {queue.topic}, broker "
-                        f"{queue.broker_name}, queue {queue.queue_id} are there already: does another run write here?"
+                        f"{queue.broker_name}, queue {queue.queue_id} are already archived: another run may be "
+                        "writing to this lake"
                     )
 
     def _catch_up(self) -> None:
@@ -166,7 +167,7 @@ class Ledger:
                 self._add(self._commit(name))
 
     def _settle(self) -> None:
-        """Show the newest commit. Those before it are shown: see above."""
+        """Make the newest commit visible. Earlier ones are: see above."""
         if self._shown == self.number:
             return
         name = _file(self.number)

@@ -1,7 +1,7 @@
-"""Small files of a lake -> few: which to merge, and what a task does. No Spark.
+"""Small files of a lake -> few large ones: the plan, and the work of a task. No Spark.
 
-Files of one topic and hour are merged in the order of their commits, until a merged file is as large as wanted. Those
-that are half as large already are left alone, so that a row is not written again with every run."""
+Files of one topic and hour are merged in the order of their commits, until a merged file is as large as wanted. Files
+of at least half that size are not merged, so that a row is not written again by every run."""
 
 from collections.abc import Iterable
 from itertools import groupby
@@ -34,11 +34,11 @@ class Merge(msgspec.Struct, frozen=True):
 
 
 class Merged(msgspec.Struct):
-    """What a task did."""
+    """The result of a task."""
 
     file: StagedFile
     paths: list[str]
-    """The files that it is made of."""
+    """The files whose rows it has."""
     bytes: int
     """Of those."""
 
@@ -46,7 +46,7 @@ class Merged(msgspec.Struct):
 def plan(
     files: Iterable[LakeFile], target_size: int = TARGET_SIZE, topics: frozenset[str] = frozenset()
 ) -> list[Merge]:
-    """What to merge, of these topics, or of all. Files come by topic and hour, in the order of their commits."""
+    """The merges for these topics, or for all. Files are given by topic and hour, in the order of their commits."""
     found: list[Merge] = []
     for _, here in groupby(files, key=lambda file: file.path.rpartition("/")[0]):
         found.extend(_plan_place([file for file in here if file.bytes < target_size // 2], target_size))
@@ -63,7 +63,7 @@ def _plan_place(files: list[LakeFile], target_size: int) -> list[Merge]:
 
 
 class MergeTask(msgspec.Struct, frozen=True):
-    """Write one file with the rows of some; None if one of them is gone by now. Raises SparkError."""
+    """Write one file with the rows of several; None if one of them was removed meanwhile. Raises SparkError."""
 
     lake: str
     staged: str
@@ -89,12 +89,14 @@ class MergeTask(msgspec.Struct, frozen=True):
         finally:
             files.abandon()
         if sum(file.rows for file in written) != rows:
-            raise SparkError(f"{self.lake}: {merge.paths[0]} and others have not as many rows as they say")
+            raise SparkError(
+                f"{self.lake}: {merge.paths[0]} and others do not have the number of rows that their metadata says"
+            )
         return Merged(written[0], merge.paths, merge.bytes) if len(written) == 1 else None
 
 
 def _copy(source: Any, files: PartitionedFiles, topic: str, hour: int) -> int:
-    """How many rows does the file say that it has?"""
+    """The number of rows in the metadata of a file."""
     import pyarrow.parquet as pq
 
     opened = pq.ParquetFile(source)

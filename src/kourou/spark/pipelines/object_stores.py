@@ -1,8 +1,8 @@
-"""One way to name a place for users, two for the libraries: Arrow and delta-rs read `s3://`, Spark reads `s3a://`.
+"""Users give one URL, and the libraries need two forms: Arrow and delta-rs read `s3://`, Spark reads `s3a://`.
 
-A user may write either. What Arrow takes from the query of a URL (`endpoint_override`, `scheme`, `region`) or from the
-environment (`AWS_ENDPOINT_URL`, `AWS_REGION`) reaches Spark and delta-rs as settings of theirs, for this bucket alone.
-Credentials are left to the environment, where all three look for them.
+A user may write either. Arrow's parameters in the query of a URL (`endpoint_override`, `scheme`, `region`) or in the
+environment (`AWS_ENDPOINT_URL`, `AWS_REGION`) are converted to settings of Spark and delta-rs, for this bucket alone.
+All three libraries read credentials from the environment.
 """
 
 import os
@@ -22,7 +22,7 @@ def is_s3(url: str) -> bool:
 
 
 def for_arrow(url: str) -> str:
-    """As Arrow and delta-rs want it. Raises OptionError for a URL with credentials in it."""
+    """The URL for Arrow and delta-rs. Raises OptionError for a URL with credentials in it."""
     if not is_s3(url):
         return url
     parts = _split(url)
@@ -30,19 +30,19 @@ def for_arrow(url: str) -> str:
 
 
 def for_spark(url: str) -> str:
-    """As Spark wants it: its own scheme, and without a query, which it would take for a part of the path."""
+    """The URL for Spark: with its own scheme, and without a query, which Spark would treat as a part of the path."""
     if not is_s3(url):
         return url
     return _split(url)._replace(scheme=SPARK_S3, query="").geturl().rstrip("/")
 
 
 def below(url: str, path: str) -> str:
-    """A file or folder in a place, as Spark wants it."""
+    """The URL for Spark of a file or folder in a place."""
     return f"{for_spark(url).rstrip('/')}/{path}"
 
 
 def spark_settings(url: str, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What Spark has to know to find the same place as Arrow does; nothing for other places than S3."""
+    """The settings with which Spark finds the same place as Arrow; none for other places than S3."""
     if not is_s3(url):
         return {}
     bucket = _split(url).netloc
@@ -69,7 +69,7 @@ def delta_settings(url: str, environment: Mapping[str, str] = os.environ) -> dic
 
 
 def without_query(url: str) -> str:
-    """For delta-rs, which gets settings apart."""
+    """The URL for delta-rs, which gets its settings separately."""
     return _split(url)._replace(query="").geturl() if is_s3(url) else url
 
 
@@ -77,14 +77,14 @@ def _split(url: str) -> SplitResult:
     parts = urlsplit(url)
     if "@" in parts.netloc:
         raise OptionError(
-            "credentials do not belong in the URL of a lake, which is shown and stored: set AWS_ACCESS_KEY_ID and "
+            "do not put credentials into the URL of a lake, which is displayed and stored: set AWS_ACCESS_KEY_ID and "
             "AWS_SECRET_ACCESS_KEY"
         )
     return parts
 
 
 def _where(url: str, environment: Mapping[str, str]) -> tuple[str | None, str | None]:
-    """Endpoint, with its scheme, and region; None where nothing is said."""
+    """Endpoint, with its scheme, and region; None if not given."""
     given = {name: values[-1] for name, values in parse_qs(urlsplit(url).query).items()}
     endpoint = given.get("endpoint_override")
     if endpoint is not None and "://" not in endpoint:
@@ -98,7 +98,7 @@ MISSING: Final = ("S3AFileSystem not found", 'No FileSystem for scheme "s3a"')
 
 
 def missing_jars(error: BaseException, hadoop: str | None) -> OptionError | None:
-    """What to do about a Spark that can't read S3; None for other errors."""
+    """The remedy if this Spark can't read S3; None for other errors."""
     if not any(text in str(error) for text in MISSING):
         return None
     package = f"org.apache.hadoop:hadoop-aws:{hadoop or 'VERSION-OF-HADOOP'}"

@@ -1,8 +1,8 @@
-"""Rows -> Parquet files, a file for each topic and hour: what a task of an archive does with what it reads.
+"""Rows -> Parquet files, one for each topic and hour: how a task of an archive writes its rows.
 
 Written by Arrow in the task itself: the rows never pass through Spark's JVM, which would cost several times as much as
-reading them. A file is written under a name that nobody reads (`staged`) and is safe when the task ends. Whether it is
-ever shown is for the driver to decide; a task that Spark repeats writes files of its own.
+reading them. A file is written under a name that readers skip (`staged`) and is durable when the task ends. The driver
+decides whether it becomes visible; a task that Spark repeats writes files of its own.
 """
 
 import contextlib
@@ -35,24 +35,24 @@ HOUR_MAX: Final = 70_389_527
 
 GROUP_ROWS: Final = 131_072
 GROUP_SIZE: Final = 64 * 1024 * 1024
-"""A row group is as large as this, if there are as many rows."""
+"""The size of a row group, if there are enough rows."""
 
 HELD_SIZE: Final = 256 * 1024 * 1024
-"""What is held of all files together before the largest part is written."""
+"""The bytes of all files that are kept in memory before the largest part is written."""
 
 FILES_MAX: Final = 64
 """Files that are open at a time."""
 
 _REPEATED: Final = ["broker", "tags", "born_host", "store_host", "queue_id", "reconsume_times", "flag", "sys_flag"]
-"""Columns with few different values, which dictionaries make small."""
+"""Columns with few different values, for which dictionaries save space."""
 
 
 BOUNDED: Final = ("queue_id", "queue_offset", "store_timestamp", "born_timestamp", "commit_log_offset")
-"""Columns of which the least and the greatest value are noted, for readers that skip by them."""
+"""Columns whose smallest and largest values are recorded, so that readers can skip files."""
 
 
 class StagedFile(msgspec.Struct):
-    """A file that is written, and not shown."""
+    """A file that is written and not yet visible."""
 
     name: str
     topic: str
@@ -61,7 +61,7 @@ class StagedFile(msgspec.Struct):
     rows: int
     bytes: int
     bounds: dict[str, tuple[int, int]] = {}
-    """The least and the greatest value of some columns; times in microseconds."""
+    """The smallest and the largest value of some columns; times in microseconds."""
 
     @property
     def partition(self) -> str:
@@ -69,40 +69,40 @@ class StagedFile(msgspec.Struct):
 
 
 class Written(msgspec.Struct):
-    """What a task did."""
+    """The result of a task."""
 
     files: list[StagedFile] = msgspec.field(default_factory=list)
     read: int = 0
-    """Messages, those left out included."""
+    """All messages that were read, including skipped ones."""
     read_bytes: int = 0
     known: int = 0
-    """Left out: in the lake already."""
+    """Skipped: they are in the lake already."""
     damaged: int = 0
-    """Left out: no records, or records with damaged bodies."""
+    """Skipped: invalid records, or records with damaged bodies."""
     first_us: int | None = None
     last_us: int | None = None
     """Store times."""
     done: dict[MessageQueue, list[Interval]] = msgspec.field(default_factory=dict)
-    """The offsets that were written; only where nobody knows them beforehand."""
+    """The offsets that were written; only if they are not known in advance."""
 
 
 def topic_folder(topic: str) -> str:
-    """As Hive, and all who read its tables, write a value in a path."""
+    """The encoding of a value in a path by Hive, and by all readers of its tables."""
     return f"topic={quote(topic, safe='')}"
 
 
 def partition(topic: str, hour: int) -> str:
-    """The folder of a topic and hour. Times that no calendar has become the nearest that one has."""
+    """The folder of a topic and hour. Times outside the calendar become the nearest one inside."""
     hour = min(max(hour, 0), HOUR_MAX)
     moment = datetime.fromtimestamp(hour * 3600, UTC)
     return f"{topic_folder(topic)}/date={moment:%Y-%m-%d}/hour={moment:%H}"
 
 
 class PartitionedFiles:
-    """Takes batches of rows with all columns, in order; gives files."""
+    """Writes batches of rows with all columns, in order, to files."""
 
     def __init__(self, folder: Folder, staged: str, *, compression: str = "zstd", level: int | None = 1) -> None:
-        """`staged` is the folder for files in the making."""
+        """`staged` is the folder for unfinished files."""
         self._folder = folder
         self._staged = staged
         self._compression = compression
@@ -117,7 +117,7 @@ class PartitionedFiles:
     def write_part(self, key: tuple[str, int], rows: "pa.RecordBatch") -> None:
         """Rows of one topic and hour, without the topic."""
         file = self._open.pop(key, None) or _File(self, *key)
-        self._open[key] = file  # at the end: the first one is that which was used longest ago
+        self._open[key] = file  # at the end: the first one is the least recently used
         file.take(rows)
         while len(self._open) > FILES_MAX:
             self._close(next(iter(self._open)))
@@ -133,13 +133,13 @@ class PartitionedFiles:
         return self.files
 
     def abandon(self) -> None:
-        """Nobody wants these files."""
+        """These files are not needed."""
         for file in self._open.values():
             file.abandon()
         self._open.clear()
 
     def writer(self, name: str, footers: list[Any]) -> tuple[Any, Any]:
-        """An output, and what writes rows to it. The footer is added to `footers` at the end."""
+        """An output and its writer of rows. The footer is added to `footers` at the end."""
         import pyarrow.parquet as pq
 
         sink = self._folder.output(name)
@@ -161,7 +161,7 @@ class PartitionedFiles:
 
 
 class _File:
-    """One file in the making. Rows are held until they make a row group."""
+    """One unfinished file. Rows are kept in memory until they fill a row group."""
 
     def __init__(self, owner: PartitionedFiles, topic: str, hour: int) -> None:
         self._name = owner.new_name()
@@ -198,13 +198,13 @@ class _File:
     def abandon(self) -> None:
         self._batches = []
         for part in (self._writer, self._sink):
-            with contextlib.suppress(Exception):  # a full disk, most of all
+            with contextlib.suppress(Exception):  # for example a full disk
                 part.close()
-        self._writer.is_open = False  # or it would try once more when it is collected
+        self._writer.is_open = False  # otherwise it would try again when it is garbage collected
 
 
 def bounds_of(footer: "pq.FileMetaData") -> dict[str, tuple[int, int]]:
-    """By column. A column of which some row group says nothing has none."""
+    """By column. A column has no bounds if a row group lacks them."""
     found: dict[str, tuple[int, int]] = {}
     unknown: set[str] = set()
     for group in (footer.row_group(number) for number in range(footer.num_row_groups)):
@@ -221,7 +221,7 @@ def bounds_of(footer: "pq.FileMetaData") -> dict[str, tuple[int, int]]:
 
 
 def split(rows: "pa.RecordBatch") -> Iterator[tuple[tuple[str, int], "pa.RecordBatch"]]:
-    """Rows by topic and hour, without the topic; those of one part stay in their order."""
+    """Rows by topic and hour, without the topic, in their original order."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -242,14 +242,14 @@ def split(rows: "pa.RecordBatch") -> Iterator[tuple[tuple[str, int], "pa.RecordB
 
 
 class Coverage:
-    """What is in a lake already of one broker's queues, for tasks that don't know beforehand which they meet."""
+    """The offsets of one broker's queues in a lake, for tasks that don't know in advance what they will read."""
 
     def __init__(self, broker: str, done: Iterable[tuple[str, int, list[Interval]]]) -> None:
         self._broker = broker
         self._done = {(topic, queue): intervals for topic, queue, intervals in done}
 
     def without_known(self, rows: "pa.RecordBatch") -> "pa.RecordBatch":
-        """The rows that are not in it."""
+        """The rows that are not in the lake."""
         import pyarrow as pa
 
         if not self._done:
@@ -265,7 +265,7 @@ class Coverage:
         return rows if len(kept) == rows.num_rows else rows.take(pa.array(kept, pa.int64()))
 
     def offsets(self, rows: "pa.RecordBatch") -> dict[MessageQueue, list[Interval]]:
-        """The offsets of rows, by queue. Raises SparkError if one is there twice."""
+        """The offsets of rows, by queue. Raises SparkError if an offset occurs twice."""
         places: dict[tuple[str, int], list[int]] = {}
         names = ("topic", "queue_id", "queue_offset")
         for topic, queue, offset in zip(*(rows.column(name).to_pylist() for name in names), strict=True):
@@ -286,9 +286,9 @@ def unique_runs(offsets: list[int], topic: str, queue: int) -> list[Interval]:
 def write_files(
     batches: Iterator["pa.RecordBatch"], lake: str, staged: str, coverage: Coverage | None = None
 ) -> Written:
-    """Write what comes. With `coverage`, what is known is left out, and the offsets of the rest are noted.
+    """Write the batches. With `coverage`, rows in the lake are skipped, and the offsets of the others are recorded.
 
-    Raises SparkError for a disk that does not take it, and what `batches` raises.
+    Raises SparkError if the disk refuses the rows, and the errors of `batches`.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

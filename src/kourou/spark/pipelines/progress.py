@@ -1,4 +1,4 @@
-"""What is said while a pipeline runs: one line per batch, for people, for programs, or nothing.
+"""The output while a pipeline runs: one line per batch, for people or for programs, or nothing.
 
 batch 12  40,000 rows  52,310/s  54.1 MB/s  lag 380,000  age 3m12s  eta 7s
 """
@@ -12,29 +12,29 @@ from kourou.printable import printable, printable_json, printable_lines
 from kourou.spark.pipelines.report import RunReport, size_text, span_text
 
 SETTLING: Final = 0.3
-"""How much the newest batch counts in the speed that an estimate is made with."""
+"""The weight of the newest batch in the speed for estimates."""
 
 
 class BatchProgress(msgspec.Struct, kw_only=True):
     """One batch, when it is done."""
 
     batch: int
-    """Counted over all runs: resumed runs go on counting."""
+    """Counted over all runs: resumed runs continue the numbers."""
     rows: int
     bytes: int = 0
     seconds: float
     written: int | None = None
-    """If it is another number than rows."""
+    """If it differs from `rows`."""
     lag: int | None = None
-    """Messages that are there and not yet read."""
+    """Messages that are stored and not read yet."""
     age_s: float | None = None
     """How long ago the newest message of the batch was stored: how far behind the pipeline is."""
     lags: dict[str, int] | None = None
-    """By group, where groups are watched: then nothing is read."""
+    """By group, if groups are watched: then nothing is read."""
     consumed: dict[str, int] | None = None
     """By group, since the sample before."""
     eta_s: float | None = None
-    """Until there is no lag, at the present speed. `Run.batch` fills it in."""
+    """The time until there is no lag, at the present speed. `Run.batch` sets it."""
 
     @property
     def rows_per_s(self) -> float:
@@ -70,19 +70,19 @@ class BatchProgress(msgspec.Struct, kw_only=True):
 
 
 class Watch(Protocol):
-    """Somebody who looks on."""
+    """An observer of a run."""
 
     def batch(self, progress: BatchProgress) -> None: ...
 
     def note(self, text: str) -> None:
-        """Something worth a line: a session starts, a stop was asked for."""
+        """An event that is shown in a line: a session starts, a stop was requested."""
 
     def done(self, report: RunReport) -> None:
-        """The end, good or bad."""
+        """The end of the run, successful or not."""
 
 
 class Silent:
-    """For callers who only want the report."""
+    """For callers that only use the report."""
 
     def batch(self, progress: BatchProgress) -> None:
         """Nothing."""
@@ -101,7 +101,7 @@ class Lines:
         self._stream = stream or sys.stderr
         self._report_stream = report_stream or sys.stdout
         self._is_terminal = self._stream.isatty()
-        self._is_open = False  # a line that may be written over
+        self._is_open = False  # a line that may be overwritten
 
     def batch(self, progress: BatchProgress) -> None:
         if self._is_terminal:
@@ -119,7 +119,7 @@ class Lines:
     def done(self, report: RunReport) -> None:
         self._close_line()
         if report.errors and not report.batches:
-            return  # the error says it all, and whoever runs this shows it
+            return  # the caller displays the error
         self._report_stream.write(f"{printable_lines(report.text())}\n")
         self._report_stream.flush()
 
@@ -141,7 +141,7 @@ class JsonLines:
         self._write(msgspec.json.encode(document))
 
     def note(self, text: str) -> None:
-        """Programs get numbers alone."""
+        """Programs get only numbers."""
 
     def done(self, report: RunReport) -> None:
         self._write(msgspec.json.encode(report))
@@ -158,7 +158,7 @@ class Speed:
         self._rows_per_s: float | None = None
 
     def eta_s(self, progress: BatchProgress) -> float | None:
-        """Take a batch into account; how long the lag behind it will take."""
+        """Take a batch into account. Returns how long the rest of the lag will take."""
         if progress.rows:
             here = progress.rows_per_s
             before = self._rows_per_s

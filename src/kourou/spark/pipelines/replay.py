@@ -1,12 +1,12 @@
-"""A lake -> a topic: messages as they were, in the order of their queues, marked as what they are.
+"""A lake -> a topic: unchanged messages, in the order of their queues, marked as replayed.
 
     replay("/data/lake", "orders-again", namesrv=…, since="2026-01-31T12:00", key="42")
 
 A replayed message has its body, tags, keys, unique key and properties, and two more: REPLAY_ID names the run, and
-REPLAY_FROM is topic/broker/queue/offset of the original. Consumers that saw the original can tell.
+REPLAY_FROM is topic/broker/queue/offset of the original. So consumers can recognise a message that they have processed.
 
-At least once: hour after hour of the lake is sent; a run that dies says how far it came, and what it had sent of its
-last hour is sent again by the next, with the same unique keys. Messages of one queue go to one queue, in order."""
+At least once: the hours of the lake are sent in order; if a run fails, it reports the last hour, and the next run sends
+that hour again, with the same unique keys. Messages of one queue are sent to one queue, in order."""
 
 import time
 import uuid
@@ -44,7 +44,7 @@ MARK: Final = "REPLAY"
 SAMPLE: Final = 10
 
 Hour = tuple[str, int]
-"""Date and hour, as folders have them."""
+"""Date and hour, as in the names of folders."""
 
 
 def replay(
@@ -62,9 +62,9 @@ def replay(
     options: Mapping[str, str] | None = None,
     runner: Runner | None = None,
 ) -> RunReport:
-    """Send what is chosen of a lake's topic `source` to `topic`, at most `rate` messages a second.
+    """Send the chosen messages of a lake's topic `source` to `topic`, at most `rate` messages a second.
 
-    `source` may be left out if the lake has one topic. With `dry_run` nothing is sent, and the report says what would
+    `source` may be omitted if the lake has one topic. With `dry_run` nothing is sent, and the report shows what would
     be. `options` are those of the sink. Raises PipelineError.
     """
     asked = {"lake": str(lake), "topic": topic, "source": source, "where": where, "rate": rate}
@@ -92,9 +92,9 @@ def _source(folder: Folder, source: str | None) -> str:
     if source is None and len(topics) == 1:
         return topics[0]
     if not topics:
-        raise OptionError(f"there is no lake at {folder.url}")
+        raise OptionError(f"no lake exists at {folder.url}")
     if source is None:
-        raise OptionError(f"which topic of the lake? {', '.join(topics)}")
+        raise OptionError(f"the lake has several topics; give one of {', '.join(topics)}")
     if source not in topics:
         raise OptionError(f"the lake has no topic {source}: there are {', '.join(topics)}")
     return source
@@ -117,7 +117,7 @@ def hours_of(folder: Folder, topic: str) -> list[Hour]:
 
 
 def is_within(hour: Hour, chosen: Choice) -> bool:
-    """May an hour have messages of the time that is chosen?"""
+    """May an hour have messages of the chosen period?"""
     begin_ms = datetime.fromisoformat(hour[0]).replace(tzinfo=UTC, hour=hour[1]).timestamp() * 1000
     if chosen.from_ms is not None and begin_ms + 3_600_000 <= chosen.from_ms:
         return False
@@ -131,7 +131,7 @@ def _is_topic(topic: str) -> "Column":
 
 
 def _describe(run: Run, frame: "DataFrame") -> None:
-    """What would be sent, and some of it."""
+    """The numbers of messages that would be sent, and some of the messages."""
     from pyspark.sql import functions as F  # noqa: N812
 
     began = time.monotonic()
@@ -193,7 +193,7 @@ def _send(
     for number, (date, hour) in enumerate(hours):
         if run.is_stopping:
             begin = f"{date}T{hour:02d}:00Z"
-            run.report.notes.append(f"what was stored before {begin} is sent; go on with --since that time")
+            run.report.notes.append(f"messages stored before {begin} were sent; continue with --since {begin}")
             break
         began = time.monotonic()
         part = frame.where((F.col("date") == F.to_date(F.lit(date))) & (F.col("hour") == hour)).drop("date", "hour")

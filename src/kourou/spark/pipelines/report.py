@@ -1,7 +1,7 @@
-"""What a run of a pipeline did: one struct for people, programs and pages.
+"""The report of a run of a pipeline: one struct for text, JSON and pages.
 
-A pipeline fills in what it knows. Whatever has rows and columns of its own becomes a `Table`, whatever is better looked
-at a `Chart`; text, JSON and HTML show both without knowing what they are about.
+A pipeline sets the fields that it has values for. Other results are `Table`s and `Chart`s, which text, JSON and HTML
+show in the same way for all pipelines.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,20 +39,20 @@ class Table(msgspec.Struct):
 
 
 class Chart(msgspec.Struct, kw_only=True):
-    """Numbers to look at. Lines have numbers or times (ms since 1970) for x, bars have names."""
+    """Numbers to be drawn. Lines have numbers or times (ms since 1970) for x, bars have names."""
 
     title: str
     kind: Literal["lines", "bars"]
     x: list[float] | list[str]
     series: dict[str, list[float | None]]
-    """By name; each as long as `x`, None where there is nothing."""
+    """By name; each as long as `x`, None for missing values."""
     unit: str = ""
     is_time: bool = False
     """x is a time."""
 
 
 class RunReport(msgspec.Struct, kw_only=True, omit_defaults=False):
-    """What a run did. Returned by every pipeline, printed last by `--json`."""
+    """The result of a run. Returned by every pipeline, printed last by `--json`."""
 
     pipeline: str
     started: str
@@ -62,9 +62,9 @@ class RunReport(msgspec.Struct, kw_only=True, omit_defaults=False):
     read: Amount = msgspec.field(default_factory=Amount)
     written: Amount = msgspec.field(default_factory=Amount)
     reads_only: bool = False
-    """It writes nothing, so nothing is said about what it wrote."""
+    """The pipeline writes nothing, so the text omits what was written."""
     facts: list[tuple[str, str]] = msgspec.field(default_factory=list)
-    """What it found out in short, a figure and what it is, instead of what was read and written."""
+    """The main results, each a figure and its name, instead of the counts of messages."""
     skipped: dict[str, int] = msgspec.field(default_factory=dict)
     """Messages that were read and not written, by the reason."""
     from_offsets: Nested = msgspec.field(default_factory=dict)
@@ -72,14 +72,14 @@ class RunReport(msgspec.Struct, kw_only=True, omit_defaults=False):
     """{topic: {broker: {queue: offset}}}; the end is exclusive."""
     from_time: str | None = None
     to_time: str | None = None
-    """Store times of the first and last message that was read, where they are known."""
+    """Store times of the first and last message that was read, if they are known."""
     rows_per_s: float = 0.0
     stopped: Literal["end", "asked", "error"] = "end"
-    """Why it ended: all was done, it was asked to stop, or it failed."""
+    """Why it ended: it was complete, it was asked to stop, or it failed."""
     errors: list[str] = msgspec.field(default_factory=list)
     notes: list[str] = msgspec.field(default_factory=list)
     settings: dict[str, Any] = msgspec.field(default_factory=dict)
-    """What was asked for; no secrets."""
+    """The settings of the run, without secrets."""
     tables: list[Table] = msgspec.field(default_factory=list)
     charts: list[Chart] = msgspec.field(default_factory=list)
 
@@ -178,7 +178,7 @@ def time_text(time_ms: float) -> str:
 
 
 def offsets_table(title: str, start: Mapping[str, Any], end: Mapping[str, Any]) -> Table:
-    """From where to where each queue was read."""
+    """The range of each queue that was read."""
     rows: list[list[Cell]] = []
     for topic, brokers in end.items():
         for broker, queues in brokers.items():

@@ -9,16 +9,16 @@
             run.report.tables.append(Table("Messages", ["topic", "rows"], [[topic, run.report.read.rows]]))
         return run.report
 
-A `Runner` is what a caller brings along: a session or how to get one, somebody who looks on, an event that asks to
-stop. A `Run` gathers the report. Leaving it completes the report, charts of the batches included, and shows it; an
-exception becomes a `PipelineError` in one line, with the report as far as it came.
+A `Runner` has the parts that a caller provides: a session or its settings, an observer, an event that asks to stop. A
+`Run` collects the report. Leaving it completes the report, with charts of the batches, and shows it; an exception
+becomes a `PipelineError` of one line, with the report so far.
 
-Queries of Spark's streaming are followed by `Run.follow`, which tells of each batch and stops between two of them:
-their work has to begin with `run.enter_batch(number)`, which refuses a batch that should not begin any more.
+`Run.follow` observes streaming queries of Spark: it reports each batch, and stops between two of them. The function of
+a batch has to begin with `run.enter_batch(number)`, which refuses a batch after a stop was requested.
 
-The command line wraps a runner in `stopping_on_signals`. The first Ctrl-C or SIGTERM asks to stop, and the batch under
-way is finished; the second ends everything at once, which every pipeline survives like a crash. Spark's JVM, and with
-it all workers, is started in a session of its own, or the terminal would send them the Ctrl-C too.
+The command line wraps a runner in `stopping_on_signals`. The first Ctrl-C or SIGTERM asks to stop, and the running
+batch is finished; the second ends everything at once, which every pipeline survives like a crash. Spark's JVM, and with
+it all workers, is started in a session of its own; otherwise the terminal would send them the Ctrl-C as well.
 """
 
 import json
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 POINTS_MAX: Final = 500
-"""Batches that a chart shows; of more, every second one is left out, again and again."""
+"""The most batches that a chart shows; if there are more, every second one is omitted, repeatedly."""
 
 LOOK_S: Final = 0.2
-"""How often a streaming query is looked at."""
+"""How often the state of a streaming query is read."""
 
 DEFAULT_MASTER: Final = "local[*]"
 
@@ -56,15 +56,15 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.streaming.stopTimeout": "60s",
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
 }
-"""Beside those of `session`; a caller's own win over them."""
+"""Settings in addition to those of `session`; those of the caller take precedence."""
 
 
 class Stopping(Exception):
-    """No batch begins any more: the end of a query, and no fault."""
+    """No further batch may begin: the query ends without an error."""
 
 
 class PipelineError(SparkError):
-    """A run that failed. `report` says how far it came."""
+    """A failed run. `report` has its progress."""
 
     def __init__(self, text: str, report: RunReport) -> None:
         super().__init__(text)
@@ -72,7 +72,7 @@ class PipelineError(SparkError):
 
 
 class Runner:
-    """What a caller brings along."""
+    """The parts that a caller provides."""
 
     def __init__(
         self,
@@ -89,11 +89,11 @@ class Runner:
         self._settings = settings or {}
         self.watch: Watch = watch or Silent()
         self.stop = stop or threading.Event()
-        self.after_start: Callable[[], None] | None = None  # pyspark takes SIGINT for itself when it starts
+        self.after_start: Callable[[], None] | None = None  # pyspark handles SIGINT itself once it has started
 
     @property
     def spark(self) -> "SparkSession":
-        """Raises SparkError for what is missing."""
+        """Raises SparkError if Spark or Java is missing."""
         if self._spark is None:
             master = self._master or DEFAULT_MASTER
             self.watch.note(f"Spark starts ({master})")
@@ -103,12 +103,12 @@ class Runner:
         return self._spark
 
     def run(self, pipeline: str, *, reads_only: bool = False, **settings: Any) -> "Run":
-        """`settings` are for the report: what was asked for, without secrets."""
+        """`settings` are for the report: the arguments, without secrets."""
         return Run(self, pipeline, settings, reads_only=reads_only)
 
 
 class Run:
-    """One run. `with` it; its report is complete behind that."""
+    """One run. Use it in `with`; afterwards its report is complete."""
 
     def __init__(self, runner: Runner, pipeline: str, settings: Mapping[str, Any], *, reads_only: bool = False) -> None:
         self._runner = runner
@@ -116,8 +116,8 @@ class Run:
         self._speed = Speed()
         self._points: list[tuple[float, BatchProgress]] = []
         self._every = 1  # which batches become points
-        self._entered = -1  # the newest batch of a query that was begun
-        self._is_refused = False  # the query ended because we let no batch begin
+        self._entered = -1  # the newest batch that a query has begun
+        self._is_refused = False  # the query ended because no further batch was allowed
         self.report = RunReport(
             pipeline=pipeline,
             started=time_text(time.time() * 1000),
@@ -131,19 +131,19 @@ class Run:
 
     @property
     def is_stopping(self) -> bool:
-        """Somebody asked: finish the batch, and begin no other."""
+        """A stop was requested: finish the batch, and start no other."""
         return self._runner.stop.is_set()
 
     def wait(self, seconds: float) -> bool:
-        """Until the next batch is due. False if it is time to stop instead."""
+        """Wait until the next batch is due. False if a stop was requested instead."""
         return not self._runner.stop.wait(max(seconds, 0.0))
 
     def note(self, text: str) -> None:
-        """For those who look on; what should stay goes into `report.notes`."""
+        """A note for observers; lasting notes belong into `report.notes`."""
         self._runner.watch.note(text)
 
     def batch(self, progress: BatchProgress) -> None:
-        """A batch is done: count it, and tell."""
+        """A batch is done: count it, and report it."""
         report = self.report
         report.batches += 1
         report.read.add(progress.rows, progress.bytes)
@@ -159,21 +159,21 @@ class Run:
     # ── Streaming queries ─────────────────────────────────────────────────────────────────────────────────────────
 
     def enter_batch(self, batch: int) -> None:
-        """First thing in a function for foreachBatch: raises `Stopping` once a stop is asked for.
+        """To be called first in a function for foreachBatch: raises `Stopping` once a stop was requested.
 
-        Nothing of the batch has happened then, and the next run begins with it.
+        Nothing of the batch is done then, and the next run begins with it.
         """
-        self._entered = batch  # before the look at the event: who asks to stop then sees that there is work under way
+        self._entered = batch  # before the event is checked: a stop request then sees the running batch
         if self._runner.stop.is_set():
             self._entered = -1
             self._is_refused = True
-            logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)  # it would print what follows
+            logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)  # it would print the exception
             raise Stopping
 
     def follow(self, query: "StreamingQuery", count: Callable[[int], Mapping[str, int]] | None = None) -> None:
-        """Until the query ends, or a stop is asked for and no batch is under way.
+        """Wait until the query ends, or a stop is requested and no batch is running.
 
-        `count` knows more of a batch than Spark: bytes, written, newest_ms. Raises what the query failed with.
+        `count` returns more about a batch than Spark: bytes, written, newest_ms. Raises the error of the query.
         """
         told = -1
         error: Exception | None = None
@@ -201,9 +201,9 @@ class Run:
         start, end, newest = (source.get(name) or {} for name in ("startOffset", "endOffset", "latestOffset"))
         self.report.to_offsets = end
         if not document["numInputRows"]:
-            return  # Spark only tidied up its state
+            return  # Spark only cleaned up its state
         if not self.report.batches:
-            self.report.from_offsets = start  # none for the first batch of all: that is where the source began
+            self.report.from_offsets = start  # none for the very first batch, which begins at the start of the source
         self.batch(
             BatchProgress(
                 batch=document["batchId"],
@@ -211,7 +211,7 @@ class Run:
                 bytes=more.get("bytes", 0),
                 seconds=document["durationMs"].get("triggerExecution", 0) / 1000,
                 written=more.get("written"),
-                lag=distance(end, newest) if newest else None,  # a batch that is done again was not asked for
+                lag=distance(end, newest) if newest else None,  # Spark does not report this for a repeated batch
                 age_s=None if "newest_ms" not in more else max(time.time() - more["newest_ms"] / 1000, 0.0),
             )
         )
@@ -241,7 +241,7 @@ class Run:
 
     def _charts(self) -> list[Chart]:
         if len(self._points) < 2 or any(one.lags is not None for _, one in self._points):
-            return []  # a run that watches groups has a chart of its own
+            return []  # a run that watches groups has another chart
         times = [moment for moment, _ in self._points]
         batches = [progress for _, progress in self._points]
         charts = [
@@ -273,7 +273,7 @@ def distance(start: Mapping[str, Any], end: Mapping[str, Any]) -> int:
 
 
 def explain(error: BaseException) -> str:
-    """In one line."""
+    """The error in one line."""
     if isinstance(error, KourouError | OSError):
         return str(error).splitlines()[0] if str(error) else type(error).__name__
     return reason(error)
@@ -283,7 +283,7 @@ def explain(error: BaseException) -> str:
 
 
 def start_session(name: str, master: str, settings: Mapping[str, str]) -> "SparkSession":
-    """A session whose JVM and workers do not hear the terminal's Ctrl-C, and don't write on it.
+    """A session whose JVM and workers do not get the terminal's Ctrl-C, and do not write to it.
 
     Raises SparkError.
     """
@@ -322,14 +322,14 @@ def stopping_on_signals(runner: Runner) -> Iterator[None]:
 
     def ask() -> None:
         runner.stop.set()
-        runner.watch.note("stopping after this batch; once more stops at once")
+        runner.watch.note("stopping after this batch; interrupt again to stop at once")
 
     def handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
         nonlocal asked
         if asked:
             raise KeyboardInterrupt
         asked = True
-        # In a thread, for the one that was interrupted may hold the locks of the event or of the standard output.
+        # In a thread, because the interrupted one may have the locks of the event or of the standard output.
         threading.Thread(target=ask, name="kourou-stopping").start()
 
     def install() -> None:

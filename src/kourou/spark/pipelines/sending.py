@@ -1,11 +1,11 @@
-"""Rows -> messages, counted: what pipelines do at their end in place of `write.format("rocketmq")`.
+"""Rows -> messages, counted: the last step of pipelines, in place of `write.format("rocketmq")`.
 
-The same drafts and the same sender as the sink's, and beside that
+It uses the drafts and the sender of the sink, and in addition
 
-- messages are marked with where they come from;
-- the order of a queue is kept, come what may: the next messages of a queue are sent when those before are acknowledged;
+- messages are marked with their origin;
+- the order of a queue is always kept: its next messages are sent when the previous ones are acknowledged;
 - a rate is kept;
-- what was sent is told, by number and if wanted by place.
+- the sent messages are reported: their number and, on request, their places.
 """
 
 import tempfile
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 FORMAT: Final = "kourou-shipment"
 
 WAVE_ROWS: Final = 4096
-"""What is sent at a time where there is no order to keep."""
+"""The number of rows that are sent at a time if their order does not matter."""
 
 ONE_TASK_RATE: Final = 10_000.0
 
@@ -54,7 +54,7 @@ PLACES: Final = ("topic", "broker", "queue_id", "queue_offset")
 
 
 class Shipment(msgspec.Struct, kw_only=True):
-    """What a task, or all of them, sent."""
+    """The messages that one task, or all tasks, sent."""
 
     rows: int = 0
     sent: int = 0
@@ -63,9 +63,9 @@ class Shipment(msgspec.Struct, kw_only=True):
     """Sent again, because a broker did not answer."""
     unsafe: int = 0
     newest_us: int | None = None
-    """When the newest row was stored."""
+    """The store time of the newest row."""
     done: NestedDone = {}
-    """The rows that were sent, by where they stood."""
+    """The places of the rows that were sent."""
 
     def add(self, other: "Shipment") -> None:
         for name in ("rows", "sent", "bytes", "repeated", "unsafe"):
@@ -82,48 +82,48 @@ class How(msgspec.Struct, frozen=True, kw_only=True):
     """How rows are sent."""
 
     write_id: str
-    """The same for a write that is repeated: it gives the same unique keys to rows that have none of their own."""
+    """Identifies a write: if it is repeated, rows without a unique key get the same ones again."""
     mark: str | None = None
-    """Name of the properties that say where a message comes from: <mark>_ID and <mark>_FROM."""
+    """Prefix of the properties with the origin of a message: <mark>_ID and <mark>_FROM."""
     mark_id: str = ""
     is_ordered: bool = False
-    """Messages of one queue go to one queue, in order. Rows have to come so, and have the columns of PLACES."""
+    """Messages of one queue are sent to one queue, in the order of their rows, which need the columns of PLACES."""
     rate: float | None = None
     """Messages per second and task at most."""
     is_remembered: bool = False
-    """Tell which rows were sent."""
+    """Report which rows were sent."""
 
 
 class Sending(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to, and how."""
+    """The target, and the options of the sink."""
 
     options: dict[str, str]
-    """Of the sink; secrets are where Spark does not show them."""
+    """Options of the sink; Spark does not display these secrets."""
     topic: str | None
     how: How
 
 
 def sink_options(namesrv: str | None, options: Mapping[str, str]) -> dict[str, str]:
-    """Of options for reading and writing, those that are for writing, but for the topic."""
+    """The options for writing, without the topic, out of options for reading and writing."""
     names = {name.lower() for name in SINK_OPTIONS} - {"path", "checkpointlocation", "topic"}
     given = {name: value for name, value in options.items() if name.lower() in names}
     return {**given, "namesrv": namesrv} if namesrv else given
 
 
 def check_target(options: Mapping[str, str], topic: str | None) -> None:
-    """Raises OptionError for a topic that there is not. Needs no Spark: people wait for that only if it makes sense."""
+    """Raises OptionError for a topic that does not exist. Needs no Spark: a mistake is reported before it starts."""
     settings = sink_settings(Options({**options, "topic": topic or ""}, SINK_OPTIONS))
     if topic is not None:
         Cluster(settings.name_servers, settings.access, settings.retry_s).route(topic)
 
 
 def check_rows(frame: "DataFrame", topic: str | None) -> None:
-    """Raises OptionError for rows that are no messages."""
+    """Raises OptionError for rows that are not messages."""
     check_columns({field.name: field.dataType.simpleString() for field in frame.schema.fields}, topic)
 
 
 def send_frame(frame: "DataFrame", sending: Sending) -> Shipment:
-    """Returns when all rows are sent and acknowledged. Raises what Spark raises; OptionError on Spark Connect."""
+    """Returns when all rows are sent and acknowledged. Raises the errors of Spark; OptionError on Spark Connect."""
     need_classic(frame.sparkSession, "sending in a pipeline")
     frame.sparkSession.dataSource.register(ShipmentSource)
     with tempfile.TemporaryDirectory(prefix="kourou-") as folder:
@@ -135,20 +135,20 @@ def send_frame(frame: "DataFrame", sending: Sending) -> Shipment:
 
 
 def note_trouble(report: RunReport, sent: Shipment) -> None:
-    """What people should know of a batch that went through."""
+    """Notes for users about a batch that was sent."""
     if sent.repeated:
-        report.notes.append(f"{sent.repeated:,} messages were sent again, for a broker did not answer in time")
+        report.notes.append(f"{sent.repeated:,} messages were sent again because a broker did not answer in time")
     if sent.unsafe:
-        report.notes.append(f"{sent.unsafe:,} messages are stored less safely than the broker promises")
+        report.notes.append(f"{sent.unsafe:,} messages are stored less durably than the broker's settings promise")
 
 
 def by_queue(frame: "DataFrame", tasks: int) -> "DataFrame":
-    """Rows as `is_ordered` wants them: those of a queue in one task, by offset."""
+    """Rows in the order that `is_ordered` needs: those of a queue in one task, by offset."""
     return frame.repartition(tasks, "topic", "broker", "queue_id").sortWithinPartitions(*PLACES)
 
 
 class ShipmentSource(DataSource):
-    """The sink as Spark sees it. Only `send_frame` uses it: its options are no user's business."""
+    """The sink in the form of a data source of Spark. Only `send_frame` uses it: its options are internal."""
 
     @classmethod
     def name(cls) -> str:
@@ -161,14 +161,14 @@ class ShipmentSource(DataSource):
 
 
 class ShipmentMessage(WriterCommitMessage):
-    """What a task tells the driver."""
+    """The result that a task returns to the driver."""
 
     def __init__(self, shipment: Shipment) -> None:
         self.shipment = shipment
 
 
 class ShipmentWriter(DataSourceArrowWriter):
-    """Sends in tasks; on the driver, adds up, and leaves the sum in a file for the process that asked."""
+    """Sends in tasks; the driver writes the sum to a file for the calling process."""
 
     def __init__(self, settings: SinkSettings, how: How, told: str) -> None:
         self._settings = settings
@@ -195,7 +195,7 @@ class ShipmentWriter(DataSourceArrowWriter):
 def ship(
     batches: Iterator["pa.RecordBatch"], sender: Sender, topic: str | None, sending: How, identity: str
 ) -> Shipment:
-    """Send what comes, in waves. Raises SparkError, UnreachableError."""
+    """Send the rows in waves. Raises SparkError, UnreachableError."""
     shipment = Shipment()
     sent: dict[MessageQueue, list[int]] = {}
     drafts = Drafts(topic, identity)
@@ -229,7 +229,7 @@ def _send(wave: "Wave", sender: Sender, pace: "Pace") -> None:
 
 
 class Wave:
-    """Messages that are sent together. Where order counts, it is one request: a part of one could fail alone."""
+    """Messages that are sent together. If their order matters, they are one request, so that none fails alone."""
 
     def __init__(self, is_ordered: bool, rows_max: int) -> None:
         self._rows_max = min(rows_max, BATCH_ROWS) if is_ordered else rows_max
@@ -260,11 +260,11 @@ class Wave:
 
 
 def _size(draft: Draft) -> int:
-    return 22 + len(draft.body) + 3 * len(draft.properties)  # a character is three bytes at most, of those that matter
+    return 22 + len(draft.body) + 3 * len(draft.properties)  # at most three bytes per character of interest
 
 
 class Pace:
-    """Keeps a rate, by waiting behind what was sent."""
+    """Keeps a rate, by waiting after each send."""
 
     def __init__(
         self,
@@ -286,7 +286,7 @@ class Pace:
 
 
 def prepared(draft: Draft, place: tuple[Any, ...] | None, sending: How, retry_topic: str | None) -> Draft:
-    """A draft with its marks, and the queue that it has to go to. Raises SparkError."""
+    """A draft with its marks, and the queue that it must be sent to. Raises SparkError."""
     more = {}
     if sending.mark is not None:
         more[f"{sending.mark}_ID"] = sending.mark_id
@@ -294,7 +294,7 @@ def prepared(draft: Draft, place: tuple[Any, ...] | None, sending: How, retry_to
             more[f"{sending.mark}_FROM"] = "/".join(str(part) for part in place)
     if retry_topic is not None:
         more[Property.RETRY_TOPIC] = retry_topic
-        draft.is_delayed = True  # brokers take no batches for %RETRY%, and delayed messages go one by one
+        draft.is_delayed = True  # brokers accept no batches for %RETRY%, and delayed messages are sent one by one
     if more:
         try:
             draft.properties = _properties.encode({**_properties.decode(draft.properties), **more})
@@ -306,7 +306,7 @@ def prepared(draft: Draft, place: tuple[Any, ...] | None, sending: How, retry_to
 
 
 def _places(batch: "pa.RecordBatch") -> list[tuple[Any, ...]] | None:
-    """Where rows stood. A column `from_topic` says so where `topic` is where they go."""
+    """The places of rows. If `topic` is their target, a column `from_topic` has their topic."""
     names = ["from_topic" if "from_topic" in batch.schema.names else "topic", *PLACES[1:]]
     if not set(names) <= set(batch.schema.names):
         return None
@@ -325,7 +325,7 @@ def _note_newest(batch: "pa.RecordBatch", shipment: Shipment) -> None:
 
 
 def tasks_for(run: Run, rate: float | None) -> int:
-    """How many tasks send. One can keep a moderate rate alone, however the messages are spread over queues."""
+    """How many tasks send. A single one can keep a moderate rate, however the messages are spread over queues."""
     if rate is not None and rate <= ONE_TASK_RATE:
         return 1
     return parallelism(run.spark)
@@ -336,5 +336,5 @@ def check_rate(rate: float | None, tasks: int) -> float | None:
     if rate is None:
         return None
     if rate <= 0:
-        raise OptionError(f"a rate is more than nothing, not {rate}")
+        raise OptionError(f"the rate must be greater than 0, not {rate}")
     return rate / max(tasks, 1)

@@ -1,16 +1,15 @@
-"""What goes through topics, and how far groups are behind. Both only read.
+"""The traffic of topics, and the lag of groups. Both only read.
 
     traffic("orders,payments", namesrv=…, since="2024-05-01")
     traffic(store="/data/rocketmq/store")
     lag("billing", "orders", namesrv=…, every="10s", samples=30)
 
-Traffic is counted by Spark, in one pass: by topic, queue, tags and time. Bodies stay where they are, since only columns
-that are counted are read. Lag is asked of the brokers; no Spark is started for that.
+Traffic is counted by Spark, in one pass: by topic, queue, tags and time. Bodies are not read, because only the counted
+columns are. Brokers report the lag; Spark is not started for that.
 """
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +19,7 @@ from kourou.protocol.message import MessageQueue
 from kourou.spans import Span
 from kourou.spark.cluster import Cluster
 from kourou.spark.errors import DataLossError, OptionError, SparkError
-from kourou.spark.options import Options
+from kourou.spark.options import Options, canonical
 from kourou.spark.pipelines.choice import Choice, Keys, Moment, choice, span_s
 from kourou.spark.pipelines.progress import BatchProgress
 from kourou.spark.pipelines.report import Cell, Chart, RunReport, Table, span_text, time_text
@@ -38,7 +37,7 @@ COUNTED: Final = "topic,broker,queue_id,tags,store_timestamp,store_size"
 TAGS_MAX: Final = 100
 QUEUES_MAX: Final = 10_000
 LINES_MAX: Final = 8
-"""Topics or groups that get a line of their own in a chart; those with most."""
+"""The most topics or groups with a line of their own in a chart: those with the largest numbers."""
 
 WINDOW: Final = "60s"
 POINTS_MAX: Final = 1440
@@ -62,9 +61,9 @@ def traffic(
     options: Mapping[str, str] | None = None,
     runner: Runner | None = None,
 ) -> RunReport:
-    """How many messages of which size went through topics, and when: from brokers, or from the files of a `store`.
+    """The number and sizes of the messages of topics by time: from brokers, or from the files of a `store`.
 
-    Without `topics`, all that a store has. `window` is how finely time is told apart; charts of long times are
+    Without `topics`, those of all topics of a store. `window` is the length of an interval; charts of long periods are
     coarser. Raises PipelineError.
     """
     asked = {"topics": topics, "namesrv": namesrv, "store": None if store is None else str(store)}
@@ -72,7 +71,7 @@ def traffic(
         chosen = choice(since=since, until=until, key=key, where=where)
         window_s = round(span_s(window, "window"))
         if window_s < 1:
-            raise OptionError(f"a window is at least a second, not {window}")
+            raise OptionError(f"the window must be at least a second, not {window}")
         frame = chosen.apply(_messages(run, topics, namesrv, store, pattern, chosen, options or {}))
         _tell_traffic(run, frame, window_s)
     return run.report
@@ -87,10 +86,10 @@ def _messages(
     chosen: Choice,
     options: Mapping[str, str],
 ) -> "DataFrame":
-    if (store is None) == (namesrv is None and "namesrv" not in options):
-        raise OptionError("traffic is read from brokers or from a store: one of namesrv and store")
+    if (store is None) == (namesrv is None and "namesrv" not in canonical(options, ("namesrv",))):
+        raise OptionError("give either namesrv or store: traffic is read from brokers or from the files of a store")
     if store is None and topics is None:
-        raise OptionError("which topics?")
+        raise OptionError("no topics are given")
     reader = run.spark.read.format("rocketmq" if store is None else "rocketmq-store").options(**options)
     if namesrv is not None:
         reader = reader.option("namesrv", namesrv)
@@ -109,12 +108,12 @@ _COUNT: Final = """
     SELECT grouping_id(topic, broker, queue_id, tags, moment) AS kind, topic, broker, queue_id, tags, moment,
         count(*) AS messages, sum(store_size) AS bytes, max(store_size) AS largest,
         percentile_approx(store_size, array(0.5, 0.99), 1000) AS sizes,
-        min(store_timestamp) AS oldest, max(store_timestamp) AS newest
+        unix_millis(min(store_timestamp)) AS oldest, unix_millis(max(store_timestamp)) AS newest
     FROM (SELECT *, unix_seconds(store_timestamp) div {window} * {window} AS moment FROM {{messages}})
     GROUP BY GROUPING SETS ((topic), (topic, broker, queue_id), (topic, tags), (topic, moment))
     """
 _BY_TOPIC, _BY_QUEUE, _BY_TAGS, _BY_TIME = 0b01111, 0b00011, 0b01101, 0b01110
-"""What grouping_id says: a bit for each column that is not grouped by, the first column the highest."""
+"""The value of grouping_id: a bit for each column that is not grouped by, the first column the highest."""
 
 
 def _tell_traffic(run: Run, frame: "DataFrame", window_s: int) -> None:
@@ -126,8 +125,8 @@ def _tell_traffic(run: Run, frame: "DataFrame", window_s: int) -> None:
     report, by_topic = run.report, sorted(groups[_BY_TOPIC], key=lambda row: (-row.messages, row.topic))
     rows, size = sum(row.messages for row in by_topic), sum(row.bytes for row in by_topic)
     if by_topic:
-        report.from_time = time_text(_ms(min(row.oldest for row in by_topic)))
-        report.to_time = time_text(_ms(max(row.newest for row in by_topic)))
+        report.from_time = time_text(min(row.oldest for row in by_topic))
+        report.to_time = time_text(max(row.newest for row in by_topic))
     skews = {
         row.topic: _skew([one.messages for one in groups[_BY_QUEUE] if one.topic == row.topic]) for row in by_topic
     }
@@ -159,22 +158,17 @@ def _tell_traffic(run: Run, frame: "DataFrame", window_s: int) -> None:
 
 
 def _topic_row(row: Any, skew: float) -> list[Cell]:
-    times = (time_text(_ms(moment)) for moment in (row.oldest, row.newest))
+    times = (time_text(moment) for moment in (row.oldest, row.newest))
     return [row.topic, row.messages, row.bytes, _rate(row), *row.sizes, row.largest, skew, *times]
 
 
 def _skew(counts: Sequence[int]) -> float:
-    """The fullest queue beside the average; 1 if all are alike."""
+    """The ratio of the fullest queue to the average; 1 if all are equal."""
     return round(max(counts) * len(counts) / max(sum(counts), 1), 2) if counts else 0.0
 
 
 def _rate(row: Any) -> float:
-    return round(float(row.messages / max((row.newest - row.oldest).total_seconds(), 1.0)), 1)
-
-
-def _ms(moment: datetime) -> float:
-    """Spark gives times of the session's zone, which is UTC in ours, without saying so."""
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000
+    return round(float(row.messages / max((row.newest - row.oldest) / 1000, 1.0)), 1)
 
 
 def _traffic_charts(topics: Sequence[str], rows: Sequence[Any], window_s: int) -> list[Chart]:
@@ -209,7 +203,7 @@ def _traffic_charts(topics: Sequence[str], rows: Sequence[Any], window_s: int) -
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """How far a group is in one queue."""
+    """The progress of a group in one queue."""
 
     group: str
     queue: MessageQueue
@@ -220,12 +214,12 @@ class Standing(msgspec.Struct, frozen=True):
 
     @property
     def lag(self) -> int:
-        """Messages that it has still to consume. What retention took away is not counted, for nobody will get it."""
+        """Messages that it has not consumed yet. Expired messages are not counted."""
         return max(self.end - max(self.committed or 0, self.first), 0)
 
     @property
     def lost(self) -> int:
-        """Messages that were gone before the group came to them."""
+        """Messages that were removed before the group consumed them."""
         return max(self.first - self.committed, 0) if self.committed is not None else 0
 
 
@@ -241,16 +235,16 @@ def lag(
     runner: Runner | None = None,
     clock: Callable[[], float] = time.time,
 ) -> RunReport:
-    """How many messages groups have before them, queue by queue, and how long the oldest of them waits.
+    """How many messages groups have not consumed, queue by queue, and how long the oldest of them has waited.
 
-    `samples` times, `every` so often; 0 goes on until the runner is asked to stop. Each sample is a batch, with lag and
-    consumed messages by group: groups are never added up. Raises PipelineError.
+    `samples` samples are taken at the interval `every`; 0 means until the runner is asked to stop. Each sample is a
+    batch, with lag and consumed messages by group: groups are never added up. Raises PipelineError.
     """
     groups = groups.replace(",", " ").split() if isinstance(groups, str) else groups
     names = ", ".join(groups)
     with (runner or Runner()).run("stats lag", reads_only=True, groups=names, topics=topics, namesrv=namesrv) as run:
         if not groups:
-            raise OptionError("which group?")
+            raise OptionError("no group is given")
         given = {**(options or {}), "topicPattern" if pattern else "topics": topics}
         if namesrv is not None:
             given["namesrv"] = namesrv
@@ -260,7 +254,7 @@ def lag(
 
 
 def standings(cluster: Cluster, groups: Sequence[str], queues: Sequence[MessageQueue]) -> list[Standing]:
-    """How far each group is in each queue, now. Raises UnreachableError, RefusedError."""
+    """The current progress of each group in each queue. Raises UnreachableError, RefusedError."""
     committed = {group: cluster.committed(queues, group) for group in groups}
     first, ends = cluster.starts(queues), cluster.ends(queues)
     return [
@@ -320,7 +314,7 @@ class _Lag:
         return found
 
     def _age_s(self, one: Standing) -> float | None:
-        """How long the next message of a queue has been waiting; None if that can't be said."""
+        """How long the next message of a queue has been waiting; None if that is not known."""
         start = max(one.committed or 0, one.first)
         settings = msgspec.structs.replace(self._settings, columns=("store_timestamp",), fail_on_loss=False)
         try:
@@ -360,7 +354,7 @@ def _consumed(before: Sequence[Standing], after: Sequence[Standing], group: str)
 
 
 def _fact(group: str, here: Sequence[Standing], ages: Mapping[Standing, float | None]) -> tuple[str, str]:
-    """How far behind a group is, in short."""
+    """The lag of a group, in short."""
     behind = sum(1 for one in here if one.lag)
     oldest = max((ages.get(one) or 0.0 for one in here), default=0.0)
     waits = f", the oldest waits {span_text(oldest)}" if oldest else ""

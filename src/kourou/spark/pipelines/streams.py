@@ -1,7 +1,7 @@
-"""Topic to topic, by a streaming query with a checkpoint: what `transform` and `dedup` have in common.
+"""Topic to topic, by a streaming query with a checkpoint: the common part of `transform` and `dedup`.
 
-The checkpoint says how far the query is. A batch that was under way when a run died is done again by the next one, with
-the same rows and the same unique keys: at least once, and duplicates can be told.
+The checkpoint has the progress of the query. If a run dies, the next one repeats its unfinished batch, with the same
+rows and the same unique keys: at least once, and duplicates can be recognised.
 """
 
 import json
@@ -14,6 +14,7 @@ import msgspec
 
 from kourou.spans import Span
 from kourou.spark.errors import OptionError
+from kourou.spark.options import canonical
 from kourou.spark.pipelines.choice import span_s
 from kourou.spark.pipelines.object_stores import for_spark, missing_jars, spark_settings
 from kourou.spark.pipelines.running import Run
@@ -28,7 +29,9 @@ from kourou.spark.pipelines.sending import (
     sink_options,
 )
 from kourou.spark.pipelines.tasks import need_classic
+from kourou.spark.reading_settings import READ_OPTIONS
 from kourou.spark.session import hadoop_version
+from kourou.spark.sink import SINK_OPTIONS
 from kourou.spark.source import commit_progress
 
 if TYPE_CHECKING:
@@ -38,11 +41,11 @@ if TYPE_CHECKING:
 BATCH_ROWS: Final = 500_000
 LABEL: Final = "kourou.json"
 KEPT: Final = 1000
-"""Batches whose counts are kept until Spark tells of them."""
+"""The most batches whose counts are kept until Spark reports them."""
 
 
 class Flow(msgspec.Struct, frozen=True, kw_only=True):
-    """From where to where, and how."""
+    """Source, target and settings of a stream."""
 
     topics: str
     target: str | None
@@ -50,12 +53,16 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: str
     namesrv: str | None = None
     once: bool = True
-    every_s: float = 10.0
+    every: Span = 10.0
     output_mode: str = "append"
     options: dict[str, str] = {}
-    """Of the source, those for access also of the sink."""
+    """Options of the source; those for access are also used for the sink."""
     job: dict[str, str] = {}
-    """Which pipeline, and what makes its query another one."""
+    """The pipeline, and the settings that define its query."""
+
+    def check(self) -> None:
+        """Raises OptionError."""
+        span_s(self.every, "every")
 
     def source(self) -> dict[str, str]:
         given = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(BATCH_ROWS), **self.options}
@@ -64,7 +71,7 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True):
         return {**given, "topics": self.topics, **({"namesrv": self.namesrv} if self.namesrv else {})}
 
     def belongings(self) -> dict[str, str]:
-        """What the checkpoint is for, and for nothing else."""
+        """The only use of the checkpoint."""
         return {**self.job, "topics": self.topics}
 
     def asked(self) -> dict[str, Any]:
@@ -83,22 +90,23 @@ def flow(
     job: Mapping[str, str],
     output_mode: str = "append",
 ) -> Flow:
-    """Raises OptionError."""
+    """The values are checked when they are used, inside the run, which reports errors in them."""
     return Flow(
         topics=topics,
         target=target,
         checkpoint=str(checkpoint),
         namesrv=namesrv,
         once=once,
-        every_s=span_s(every, "every"),
-        options=dict(options or {}),
+        every=every,
+        options=canonical(options or {}, {*READ_OPTIONS, *SINK_OPTIONS}),
         output_mode=output_mode,
         job=dict(job),
     )
 
 
 def read_stream(run: Run, wanted: Flow) -> "DataFrame":
-    """Raises OptionError for topics, of both ends, that there are not."""
+    """Raises OptionError for a source or target topic that does not exist, and for an invalid interval."""
+    wanted.check()
     check_target(sink_options(wanted.namesrv, wanted.options), wanted.target)
     need_classic(run.spark, "a pipeline from topic to topic")
     return run.spark.readStream.format("rocketmq").options(**wanted.source()).load()
@@ -112,7 +120,7 @@ def send_stream(
     prepare: Callable[["DataFrame"], "DataFrame"] = lambda frame: frame,
     is_ordered: bool = False,
 ) -> None:
-    """Run the query that sends a stream's rows, to its end or until a stop. Raises what it fails with."""
+    """Run the query that sends a stream's rows, to its end or until a stop. Raises the error of the query."""
     options = sink_options(wanted.namesrv, wanted.options)
     check_rows(frame, wanted.target)
     checkpoint = for_spark(wanted.checkpoint)
@@ -121,13 +129,13 @@ def send_stream(
     label = open_label(run.spark, checkpoint)
     label.check(wanted.belongings())
     counts: dict[int, Shipment] = {}
-    started: Future[StreamingQuery] = Future()  # its id stays the same for as long as the checkpoint is there
+    started: Future[StreamingQuery] = Future()  # its id stays the same as long as the checkpoint exists
 
     def send(batch: "DataFrame", number: int) -> None:
         run.enter_batch(number)
         how = How(write_id=f"{started.result().id}/{number}", is_ordered=is_ordered)
         counts[number] = send_frame(prepare(batch), Sending(options=options, topic=wanted.target, how=how))
-        label.write(wanted.belongings())  # not before: a query that never sent anything may still be changed
+        label.write(wanted.belongings())  # not before: a query that has not sent anything may still be changed
         counts.pop(number - KEPT, None)
         note_trouble(run.report, counts[number])
 
@@ -143,7 +151,7 @@ def send_stream(
     if wanted.once:
         writer = writer.trigger(availableNow=True)
     else:
-        writer = writer.trigger(processingTime=f"{round(wanted.every_s * 1000)} milliseconds")
+        writer = writer.trigger(processingTime=f"{round(span_s(wanted.every, 'every') * 1000)} milliseconds")
     query = writer.start()
     started.set_result(query)
     run.follow(query, count)
@@ -152,7 +160,7 @@ def send_stream(
 
 
 def open_label(spark: "SparkSession", checkpoint: str) -> "Label":
-    """Raises OptionError for a Spark that can't read the place of the checkpoint."""
+    """Raises OptionError if this Spark can't read the place of the checkpoint."""
     try:
         return Label(spark, checkpoint)
     except Exception as error:
@@ -163,10 +171,10 @@ def open_label(spark: "SparkSession", checkpoint: str) -> "Label":
 
 
 class Label:
-    """A file in a checkpoint that says what it is for. Spark itself takes another query's, and skips what that did."""
+    """A file in a checkpoint that names its query. Spark would use another query's checkpoint, and skip messages."""
 
     def __init__(self, spark: "SparkSession", checkpoint: str) -> None:
-        jvm: Any = spark._jvm  # where Spark finds the checkpoint, by its own rules
+        jvm: Any = spark._jvm  # the path of the checkpoint by Spark's rules
         self._checkpoint = checkpoint
         self._path = jvm.org.apache.hadoop.fs.Path(checkpoint, LABEL)
         self._fresh = jvm.org.apache.hadoop.fs.Path(checkpoint, f".{LABEL}.tmp")
@@ -175,7 +183,7 @@ class Label:
         self._is_written = False
 
     def check(self, wanted: Mapping[str, str]) -> None:
-        """Raises OptionError for a checkpoint that is for something else."""
+        """Raises OptionError for the checkpoint of another query."""
         if not self._files.exists(self._path):
             return
         file = self._files.open(self._path)
@@ -186,12 +194,12 @@ class Label:
         if found != dict(wanted):
             others = [f"{name} {found.get(name)!r}" for name in found if found.get(name) != wanted.get(name)]
             raise OptionError(
-                f"checkpoint {self._checkpoint} belongs to a run with {', '.join(others)}: take another folder"
+                f"checkpoint {self._checkpoint} belongs to a run with {', '.join(others)}: use another directory"
             )
         self._is_written = True
 
     def write(self, wanted: Mapping[str, str]) -> None:
-        """Under another name first: a run that is killed meanwhile leaves no half of it."""
+        """First under another name: a run that is killed meanwhile leaves no partial file."""
         if self._is_written:
             return
         file = self._files.create(self._fresh, True)

@@ -1,4 +1,4 @@
-"""Functions that run in Spark's tasks, one call each: by a classic session, or by Spark Connect, which has no RDDs."""
+"""Runs functions in Spark's tasks, one call each: by a classic session, or by Spark Connect, which has no RDDs."""
 
 import pickle
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +15,7 @@ _Result = TypeVar("_Result")
 
 
 def is_connect(spark: "SparkSession") -> bool:
-    """Does this session talk to a server by Spark Connect?"""
+    """Does this session use a server by Spark Connect?"""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
@@ -29,17 +29,17 @@ def need_classic(spark: "SparkSession", what: str) -> None:
 
 
 def parallelism(spark: "SparkSession") -> int:
-    """How many tasks run at a time, as far as Spark knows."""
+    """How many tasks run at a time, according to Spark."""
     if not is_connect(spark):
         return max(spark.sparkContext.defaultParallelism, 1)
     from pyspark.sql import functions as F  # noqa: N812
 
-    parts = spark.range(1000).select(F.spark_partition_id().alias("part"))  # as many as Spark makes by itself
+    parts = spark.range(1000).select(F.spark_partition_id().alias("part"))  # the number that Spark uses by default
     return max(parts.distinct().count(), 1)
 
 
 def run_tasks(spark: "SparkSession", job: Callable[[_Task], _Result], tasks: Sequence[_Task]) -> list[_Result]:
-    """A task for each; the results in order. Raises what Spark raises."""
+    """Run a task for each; returns the results in order. Raises the errors of Spark."""
     if not tasks:
         return []
     if not is_connect(spark):
@@ -50,12 +50,12 @@ def run_tasks(spark: "SparkSession", job: Callable[[_Task], _Result], tasks: Seq
 
 
 class _Job(Generic[_Task, _Result]):
-    """What a task does with the numbers that it is given."""
+    """The work of a task with the numbers that it gets."""
 
     def __init__(self, job: Callable[[_Task], _Result], tasks: Sequence[_Task]) -> None:
         self._job = job
         self._tasks = tasks
-        self.__name__ = "kourou_tasks"  # Spark asks for one
+        self.__name__ = "kourou_tasks"  # Spark requires one
 
     def __call__(self, batches: Iterator[Any]) -> "Iterator[pa.RecordBatch]":
         import pyarrow as pa

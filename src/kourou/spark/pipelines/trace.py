@@ -1,8 +1,8 @@
-"""How long messages take, by what clients say of themselves in the trace topic.
+"""The latency of messages, from the records of clients in the trace topic.
 
     latency(namesrv=…, chosen=choice(since="2024-05-01"))
 
-Clients with tracing switched on send messages to RMQ_SYS_TRACE_TOPIC. The body of one is text: records that end with
+Clients with tracing enabled send messages to RMQ_SYS_TRACE_TOPIC. The body of each is text: records that end with
 \\x02, of fields that \\x01 separates (Java: TraceDataEncoder):
 
     Pub        time region group topic message tags keys store-host size cost type offset-id success [host]
@@ -45,7 +45,7 @@ SCHEMA: Final = (
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One record: what a client did with a message."""
+    """One record: a step of a message at a client."""
 
     kind: str
     time_ms: int | None
@@ -62,7 +62,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 def read_steps(body: bytes) -> tuple[list[Step], int]:
-    """The records of a trace message, and how many could not be read. Other kinds of records are passed over."""
+    """The records of a trace message, and how many could not be read. Records of other kinds are skipped."""
     steps: list[Step] = []
     bad = 0
     for line in body.decode("utf-8", "replace").split("\x02"):
@@ -128,12 +128,12 @@ _KINDS: Final = {PUB: _pub, BEFORE: _before, AFTER: _after}
 
 
 def _text(field: str) -> str | None:
-    """Java writes null for what there is not."""
+    """Java writes null for missing values."""
     return None if field in ("", "null") else field
 
 
 def _number(field: str, bits: int = 63) -> int:
-    """Raises ValueError, also for what a column can't hold."""
+    """Raises ValueError, also for values that a column can't represent."""
     number = int(field) if len(field) <= 20 else 1 << bits
     if not -(1 << bits) <= number < 1 << bits:
         raise ValueError(f"{field[:30]} is too large")
@@ -161,10 +161,10 @@ def latency(
     options: Mapping[str, str] | None = None,
     runner: Runner | None = None,
 ) -> RunReport:
-    """Percentiles of sending, of the way from end to end and of consuming, by topic and group; the slowest messages.
+    """Percentiles of send times, end-to-end times and consume times, by topic and group; and the slowest messages.
 
-    Trace messages are chosen: by the time that brokers stored them, and by key, for which they have the unique keys and
-    keys of the messages that they tell of. Raises PipelineError.
+    Trace messages are chosen by their store time and by key: they have the unique keys and keys of the traced messages.
+    Raises PipelineError.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -179,7 +179,7 @@ def latency(
             if bound is not None:
                 given[name] = str(bound)
         traces = chosen.apply(run.spark.read.format("rocketmq").options(**given).load()).select("body")
-        # A plain function: Spark's way with Arrow batches wants pandas, which is no dependency.
+        # A plain function: Spark's interface with Arrow batches needs pandas, which is not a dependency.
         read = F.udf(rows_of, f"array<struct<{SCHEMA}>>", useArrow=False)
         steps = traces.select(F.explode(read("body")).alias("step")).select("step.*").persist()
         try:
@@ -239,7 +239,7 @@ def _tell(run: Run, steps: "DataFrame", slow: int) -> None:
     ]
     rows = sum(row.n for row in known)
     if PUB in counts and BEFORE not in counts:
-        report.notes.append("no consumer has written traces: only sending can be told")
+        report.notes.append("no consumer has written traces: only send times are known")
     run.batch(BatchProgress(batch=0, rows=rows, seconds=time.monotonic() - began, written=0))
 
 

@@ -38,7 +38,7 @@ def transform(
     options: Mapping[str, str] | None = None,
     runner: Runner | None = None,
 ) -> RunReport:
-    """Send what the SQL gives to `target`, or to the topics in its column `topic`.
+    """Send the result of the SQL to `target`, or to the topics in its column `topic`.
 
     `watermark` is how late messages may be by their store time, such as "10 minutes": for SQL with windows or joins.
     `options` are those of the source. Raises PipelineError.
@@ -67,6 +67,6 @@ def transform(
         except PySparkException as error:
             raise OptionError(f"the SQL: {explain(error)}") from None
         if not frame.isStreaming:
-            raise OptionError(f"the SQL does not read the table {VIEW}")
+            raise OptionError(f"the SQL query does not read the table {VIEW}")
         send_stream(run, frame, wanted)
     return run.report
