@@ -1,4 +1,4 @@
-"""`python -m kourou` is `kourou`."""
+"""`python -m kourou` runs the command `kourou`."""
 
 from kourou.cli.main import main
 

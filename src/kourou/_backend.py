@@ -1,7 +1,7 @@
-"""Which form of the hot modules runs: the compiled one, or the plain Python one.
+"""The form of the hot modules that is used: the compiled one, or the plain Python one.
 
-The compiled form of a module stands beside its source and wins when both are there. KOUROU_PURE=1 in the environment
-makes this process use the sources alone, so that one installation can be tested both ways.
+The compiled form of a module is beside its source, and is used if both exist. With KOUROU_PURE=1 in the environment,
+this process uses only the sources, so that one installation can be tested both ways.
 """
 
 import os
@@ -14,7 +14,7 @@ PURE = os.environ.get("KOUROU_PURE") == "1"
 
 
 class _SourceOnly:
-    """Finds Kourou's modules by their source, and says of a compiled-only one that it does not exist."""
+    """Finds Kourou's modules by their source; a module that is only compiled does not exist for it."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
@@ -34,7 +34,7 @@ def install() -> None:
 
 
 def name() -> str:
-    """`compiled`, `plain`, or `plain (KOUROU_PURE=1)`: what `kourou --version` prints."""
+    """`compiled`, `plain`, or `plain (KOUROU_PURE=1)`, for `kourou --version`."""
     if PURE:
         return "plain (KOUROU_PURE=1)"
     try:

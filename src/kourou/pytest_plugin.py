@@ -1,10 +1,10 @@
-"""Fixtures for the tests of those who use RocketMQ; pytest finds them once Kourou is installed.
+"""Fixtures for tests of programs that use RocketMQ; pytest finds them once Kourou is installed.
 
     def test_orders(kourou_broker):
         client = connect(kourou_broker.namesrv)      # any RocketMQ client
 
-`kourou_broker` is a broker of the test's own, gone after it. `kourou_session_broker` is one for the whole run, for
-suites that give each test topics of its own. Both run in a thread, so tests may be asyncio or not.
+`kourou_broker` is a broker for one test, and stops after it. `kourou_session_broker` is one for the whole run, for
+suites whose tests have topics of their own. Both run in a thread, so tests may be asyncio or not.
 """
 
 from collections.abc import Iterator

@@ -21,7 +21,7 @@ def is_span(text: str) -> bool:
 
 
 def seconds_of(span: Span, name: str = "a span of time") -> float:
-    """Its seconds. `name` says in the error what it was for. Raises ValueError."""
+    """Its seconds. `name` is the name of the value in the error. Raises ValueError."""
     if isinstance(span, timedelta):
         return span.total_seconds()
     if isinstance(span, int | float):

@@ -1,18 +1,17 @@
 """Work that is too long for one turn of the event loop: it runs in slices, and other requests are served in between.
 
-    start ─▶ first slice ─▶ finished                      nearly all work is so short
+    start ─▶ first slice ─▶ finished                        nearly all work is this short
                  └▶ waits ─▶ Turn ─▶ next slice ─▶ …      while `is_busy`, the driver sends a Turn per round of its loop
 
-Work is a generator. It yields about every millisecond, or more often, and says how many bytes it holds. Whatever it
-changes between two yields, other requests see as a whole. A slice ends after `SLICE_NS`.
+Work is a generator. It yields about every millisecond, or more often, the number of bytes that it holds. Other requests
+see either all or none of its changes between two yields. A slice ends after `SLICE_NS`.
 
 - Owners (a connection, a table) take turns, and the work of one owner is done in its order.
 - After a slice, new work does not start at once until other requests have had as much time; it waits for a Turn. So a
-  round of the loop has about one slice of it, however many connections ask.
-- When all work together holds more than `held_max` bytes, only the work that holds most goes on, until it is finished.
+  round of the loop has about one slice of long work, whatever the number of connections.
+- When all work together holds more than `held_max` bytes, only the work that holds most continues until it is done.
 
-The machine has no clock. `clock_ns` is a port: a clock that runs on, whatever the time of day. Without one, all work is
-done at once.
+The machine has no clock: `clock_ns` is a monotonic clock. Without it, all work is done at once.
 """
 
 from collections import deque
@@ -34,7 +33,7 @@ class _Task:
         self.work = work
         self.must_finish = must_finish
         self.size = size  # bytes of the request's body
-        self.held = 0  # what it said last
+        self.held = 0  # the bytes that it last yielded
         self.spent_ns = 0
 
 
@@ -47,12 +46,12 @@ class Turns:
         held_max: Callable[[], int] = lambda: 64 * 1024 * 1024,
         on_fault: Callable[[Exception], None] | None = None,
     ) -> None:
-        """`on_fault` is told of an exception that work has raised, which ends it; without it, the exception goes on."""
+        """`on_fault` is called with an exception of work, which is then ended; without it, the exception is raised."""
         self._on_fault = on_fault
         self._clock_ns = clock_ns
         self._held_max = held_max
         self._tasks: dict[Hashable, deque[_Task]] = {}  # by owner; the first is next
-        self._rest_until_ns = 0  # no new work starts before
+        self._rest_until_ns = 0  # no new work starts before this time
         self._running: _Task | None = None
         self.count = 0  # tasks that wait
         self.size = 0  # bytes of their requests' bodies
@@ -60,7 +59,7 @@ class Turns:
 
     @property
     def is_busy(self) -> bool:
-        """Something is unfinished and waits for a Turn."""
+        """Unfinished work waits for a Turn."""
         return bool(self._tasks)
 
     def has(self, owner: Hashable) -> bool:
@@ -69,13 +68,13 @@ class Turns:
 
     @property
     def spent_ns(self) -> int:
-        """What the work that runs now has used in its earlier slices."""
+        """The time that the running work used in its earlier slices."""
         return 0 if self._running is None else self._running.spent_ns
 
     def start(self, owner: Hashable, work: Slices[None], size: int = 0, *, must_finish: bool = False) -> None:
         """Run work now, or let it wait if it can't be finished now. It should not raise.
 
-        `must_finish`: it goes on though its owner is gone.
+        `must_finish`: it continues even if its owner is removed.
         """
         task = _Task(work, size, must_finish)
         now_ns = self._clock_ns()
@@ -96,7 +95,7 @@ class Turns:
                 return
 
     def drop(self, owner: Hashable) -> None:
-        """Nobody waits for this owner's work any more."""
+        """This owner's work is no longer needed."""
         tasks = self._tasks.pop(owner, None)
         if tasks is None:
             return
@@ -119,7 +118,7 @@ class Turns:
             tasks.popleft()
             self._forget(task)
         if tasks:
-            waiting = self._tasks.setdefault(owner, tasks)  # behind all others
+            waiting = self._tasks.setdefault(owner, tasks)  # after all others
             if waiting is not tasks:  # the work itself started more for its owner
                 tasks.extend(waiting)
                 self._tasks[owner] = tasks
@@ -159,7 +158,7 @@ class Turns:
 
 
 def at_once(work: Slices[R]) -> R:
-    """Do all of it now: for callers that have nobody to serve meanwhile."""
+    """Run all work now: for callers that have no requests to serve meanwhile."""
     while True:
         try:
             next(work)

@@ -80,7 +80,7 @@ async def test_properties_are_those_of_broker_conf() -> None:
 @pytest.mark.parametrize(
     ("properties", "told"),
     [
-        ({"autoCreateTopicEnabled": True}, "autoCreateTopicEnabled: no property"),
+        ({"autoCreateTopicEnabled": True}, "autoCreateTopicEnabled: not a property of a broker"),
         ({"flushDiskType": "SYNC"}, "flushDiskType=SYNC: one of ASYNC_FLUSH, SYNC_FLUSH is expected"),
         ({"brokerPermission": "rw"}, "brokerPermission=rw: a whole number is expected"),
     ],

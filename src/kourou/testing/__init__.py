@@ -1,9 +1,9 @@
-"""Twins of the outside world for tests: they run in memory, from a seed, and fail when they are told to.
+"""Simulations of the outside world for tests: they run in memory, from a seed, and fail on demand.
 
-disk.py     a disk that loses, tears and flips what was not made safe, fills up and breaks
-broker.py   a broker on such a disk, with connections and a clock in the hands of a test
+disk.py     a disk that loses, tears and flips unsynced writes, fills up and fails
+broker.py   a broker on such a disk, with connections and a clock that the test controls
 
-The shipped code runs on them unchanged. A failing seed replays a run to the byte.
+The production code runs on them unchanged. A seed repeats a run exactly.
 """
 
 from kourou.testing.broker import SimulatedBroker, SimulatedClient

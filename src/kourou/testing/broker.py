@@ -1,14 +1,14 @@
-"""A broker in memory: the machine that is shipped, on a simulated disk, with a clock that a test moves.
+"""A broker in memory: the production machine, on a simulated disk, with a clock that the test moves.
 
     world = SimulatedBroker()
     client = world.connect()
-    answer = client.ask(Command(…))          a request, and what the broker answers at once
-    client.write(data)                       bytes, however they are cut
-    world.pass_time(10_000)                  ten seconds, with all ticks that a driver would give
-    world = world.crash()                    power cut: the next broker on what is left of the disk
+    answer = client.ask(Command(…))      a request, and the broker's answer
+    client.write(data)                   bytes, with any boundaries
+    world.pass_time(10_000)              ten seconds, with all ticks of a driver
+    world = world.crash()                power failure: the next broker, on the remaining data
 
-What a driver would do in other threads (jobs of the store, writing tables) is done after each step. With `lazy`, it
-waits in `undone` until somebody says `work`, in whatever order a simulation likes.
+The work of a driver's other threads (jobs of the store, writing tables) is done after each step. With `lazy`, it waits
+in `undone` until `work` is called, in any order.
 """
 
 from collections import deque
@@ -23,17 +23,21 @@ from kourou.broker.events import (
     Announce,
     Answered,
     Ask,
+    AskBroker,
     Close,
+    ConnectMember,
     Done,
     Effect,
     Event,
     Gone,
     Owe,
     Peer,
+    PutBack,
     PutOff,
     Reply,
     ReplyFrames,
     ReplyParts,
+    Requests,
     Run,
     Save,
     Saved,
@@ -49,13 +53,13 @@ from kourou.protocol import frame
 from kourou.protocol.command import Command
 from kourou.protocol.frame import Decoder
 from kourou.protocol.hosts import encode_host
+from kourou.replication.links import Connect, HangUp, LinkEffect, Transfer
 from kourou.store.settings import StoreSettings
 from kourou.store.store import Store
 from kourou.testing.disk import SimulatedDisk
 
 ROOT = Path("/store")
 BEGIN_MS = 1_700_000_000_000
-TICK_MS = 100
 MEMORY_BYTES = 1024**3
 
 SMALL_STORE = StoreSettings(
@@ -66,11 +70,13 @@ SMALL_STORE = StoreSettings(
     max_body_size=32 * 1024,
     flush_least_pages=0,
     queue_flush_least_pages=0,
+    timer_log_file_size=4096,
+    timer_slots=2 * 3_600,
 )
 
 
 class SimulatedClient:
-    """One connection to a simulated broker, and all that came over it."""
+    """One connection to a simulated broker, and everything that it received."""
 
     def __init__(self, world: "SimulatedBroker", address: str) -> None:
         self._world = world
@@ -78,12 +84,12 @@ class SimulatedClient:
         self.peer = Peer(address, encode_host(address), self, self.decoder.decode)
         self.answers: dict[int, Command] = {}  # by opaque
         self.told: list[Command] = []  # one-way commands of the broker
-        self.asked: list[Ask] = []  # its requests, which `answer` answers
+        self.asked: list[Ask] = []  # requests of the broker, for `answer`
         self.closed: str | None = None  # why the broker ended the connection
         self._opaque = 0
 
     def send(self, *commands: Command) -> list[int]:
-        """Send requests in one read; by the numbers that are returned, `answers` has what came back."""
+        """Send requests in one read. Returns their numbers, which are the keys of `answers`."""
         numbered: list[Command] = []
         for command in commands:
             self._opaque += 1
@@ -107,25 +113,29 @@ class SimulatedClient:
         self._world.step(Answered(ask.token, ask.command.answer(code, remark)))
 
     def close(self) -> None:
-        """The connection is lost. What the broker asks has no answer any more."""
+        """The connection is lost. Requests of the broker get no answer any more."""
         self._world.clients.remove(self)
         lost, self.asked = self.asked, []
         self._world.step(Gone(self.peer), *(Answered(ask.token, None) for ask in lost))
 
 
 class CountingLane:
-    """The fast lane of a broker, which counts what it serves."""
+    """The fast lane of a broker, with counters of its work."""
 
     def __init__(self, lane: Lane) -> None:
         self._lane = lane
         self.taken = 0  # bytes of requests
-        self.answers_max = 0  # bytes of answers that one turn gave
+        self.answers_max = 0  # bytes of the answers of one turn
         self.dispatch = lane.dispatch
         self.tables_may_change = lane.tables_may_change
+        self.took = lane.took
+        self.hand_over = lane.hand_over
+        self.held_batches = 0
 
     def serve(self, peer: Peer, data: bytes, now_ms: int) -> tuple[int, bytes, bytes, int, bool]:
         served = self._lane.serve(peer, data, now_ms)
         self.taken += served[0]
+        self.held_batches = self._lane.held_batches
         self.answers_max = max(self.answers_max, len(served[1]))
         return served
 
@@ -148,8 +158,8 @@ class SimulatedBroker:
     ) -> None:
         """`now_ms` is the steady time; the time of day is `skew_ms` ahead of it.
 
-        `lane`: usual requests take the fast lane, where it is compiled.
-        `clock_ns` measures slices of long work: a clock that stands still does all work at once.
+        `lane`: usual requests take the fast lane, if it is compiled. `clock_ns` measures slices of long work: with a
+        clock that stands still, all work is done at once.
         """
         self.disk = disk or SimulatedDisk(Random(1))
         self.settings = settings or BrokerSettings()
@@ -161,6 +171,9 @@ class SimulatedBroker:
         self.clients: list[SimulatedClient] = []
         self.undone: deque[Run | Save] = deque()
         self.announced: list[Command] = []
+        self.asked: list[AskBroker] = []  # requests to other brokers
+        self.on_links: list[LinkEffect] = []  # effects for connections that carry the log
+        self.to_members: list[str] = []  # members of its Raft group that it wants to connect to
         self._put_off: list[tuple[Peer, bytes]] = []
         self._wants_lane = lane
         self._ids = 0
@@ -196,18 +209,18 @@ class SimulatedBroker:
         return client
 
     def step(self, *events: Event) -> None:
-        """Something happens now."""
+        """Pass events to the broker now."""
         self._step(*events)
         if not self.lazy:
             self.work()
 
     def read(self, *reads: tuple[SimulatedClient, bytes]) -> None:
-        """These bytes came on these connections, in one turn of the loop."""
+        """These bytes arrived on these connections, in one turn of the loop."""
         joined = [(client.peer, client.decoder.join(data)) for client, data in reads]
         while whole := [(peer, data) for peer, data in joined if data]:
             self.store.clock.skew_ms = self.skew_ms
             self._perform(self.machine.read(whole, self.now_ms))
-            assert not self.machine.faults, "a part of a step failed; the log says why"
+            assert not self.machine.faults, "a part of a step failed; see the log for the reason"
             joined, self._put_off = self._put_off, []
         if not self.lazy:
             self.work()
@@ -215,7 +228,7 @@ class SimulatedBroker:
     def _step(self, *events: Event) -> None:
         self.store.clock.skew_ms = self.skew_ms
         self._perform(self.machine.step(list(events), self.now_ms))
-        assert not self.machine.faults, "a part of a step failed; the log says why"
+        assert not self.machine.faults, "a part of a step failed; see the log for the reason"
 
     @property
     def in_lane(self) -> int:
@@ -223,7 +236,7 @@ class SimulatedBroker:
         return 0 if self.lane is None else self.lane.taken
 
     def set_clock(self, ms: int) -> None:
-        """Somebody sets the time of day forward, or back if `ms` is negative."""
+        """Set the time of day forward, or back if `ms` is negative."""
         self.skew_ms += ms
 
     @property
@@ -233,7 +246,7 @@ class SimulatedBroker:
         return self.store.clock.stamp(self.now_ms)
 
     def take_turns(self) -> int:
-        """Finish long work, as a driver does while nobody asks anything. How many turns that took."""
+        """Finish long work, as a driver does while no requests arrive. Returns the number of turns."""
         count = 0
         while self.machine.is_busy:
             self.step(Turn())
@@ -241,22 +254,21 @@ class SimulatedBroker:
         return count
 
     def tick(self, ms: int = 0) -> None:
-        """Time passes, and the driver's timer fires once."""
+        """Let time pass; the driver's timer fires once."""
         self.now_ms += ms
         self.disk.now_ms = self.now_ms + self.skew_ms
         self.step(Tick())
 
     def pass_time(self, ms: int, each: Callable[[], None] | None = None) -> None:
-        """Time passes, with all ticks that there would be meanwhile; `each` is called after each of them."""
+        """Let time pass, with all ticks of a driver; `each` is called after each of them."""
         until_ms = self.now_ms + ms
         while self.now_ms < until_ms:
-            wake_ms = min(self.machine.wake_ms(self.now_ms), self.now_ms + TICK_MS, until_ms)
-            self.tick(max(wake_ms - self.now_ms, 1))
+            self.tick(max(min(self.machine.deadlines.wake_ms, until_ms) - self.now_ms, 1))
             if each is not None:
                 each()
 
     def work(self, *, choose: Callable[[int], int] = lambda _: 0, limit: int | None = None) -> None:
-        """Do what other threads would do, until nothing is left or so much was done."""
+        """Do the work of other threads: all of it, or at most this many pieces."""
         while self.undone and limit != 0:
             at = choose(len(self.undone))
             work = self.undone[at]
@@ -276,8 +288,10 @@ class SimulatedBroker:
                     peer.link.answers.update((answer.opaque, answer) for answer in Decoder().feed(frames))
                 case PutOff(peer, data):
                     self._put_off.append((peer, data))
+                case PutBack(peer, commands):
+                    self._step(Requests(peer, commands))
                 case Owe():
-                    pass  # no answer is lost, for no connection ends by itself
+                    pass  # no answer is lost, because no connection ends by itself
                 case Tell(peer, command):
                     peer.link.told.append(command)
                 case Ask(peer):
@@ -288,6 +302,12 @@ class SimulatedBroker:
                     self.undone.append(effect)
                 case Announce(command):
                     self.announced.append(command)
+                case AskBroker():
+                    self.asked.append(effect)
+                case Transfer() | HangUp() | Connect():
+                    self.on_links.append(effect)
+                case ConnectMember(address):
+                    self.to_members.append(address)
 
     def _ask(self, client: SimulatedClient, ask: Ask) -> None:
         if client in self.clients:
@@ -298,7 +318,7 @@ class SimulatedBroker:
     # ── Ends ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def stop(self) -> "SimulatedBroker":
-        """A clean stop, as the driver does it, and a new start."""
+        """Stop cleanly, as a driver does, and start again."""
         self._perform(self.machine.leave(self.now_ms))
         self._perform(self.machine.release_pulls())
         self.work()
@@ -307,11 +327,11 @@ class SimulatedBroker:
         return self._next(self.disk)
 
     def kill(self) -> "SimulatedBroker":
-        """The process is gone, what it has written is not; and a new start."""
+        """Kill the process, which keeps its writes, and start again."""
         return self._next(self.disk.kill())
 
     def crash(self) -> "SimulatedBroker":
-        """A power cut takes what was not safe; and a new start."""
+        """Simulate a power failure, which loses writes that are not durable, and start again."""
         return self._next(self.disk.crash())
 
     def _next(self, disk: SimulatedDisk) -> "SimulatedBroker":

@@ -1,25 +1,24 @@
-"""The simulated disk: files in memory, and everything that can happen to files.
+"""The simulated disk: files in memory, and all kinds of failures.
 
     code under test                 the page cache                       the platter
     file.buffer[…] = …     ──▶      what buffers and reads show   ──▶    what a power cut leaves
                                                          sync, or luck
 
-Each file has its bytes twice. Writing is assigning to memory, of which nobody tells us; so the sectors that are dirty
-are found by comparing the two copies when it matters: at a sync and at a crash. Names have the same two states, seen
-and safe: `create` and `replace` are safe on return, a removal after `sync_folder`, and a file that was made lazily
-after its sync and `sync_created`; until then it may be found empty.
+Each file has its bytes twice. Writing is assigning to memory, which can't be observed; so dirty sectors are found by
+comparing the two copies at a sync and at a crash. Names have the same two states, visible and durable:
+`create` and `replace` are durable on return, a removal after `sync_folder`, and a lazily created file after its
+sync and `sync_created`; until then it may be found empty.
 
-What can happen, by the test's will or by chance (`random` decides; the same seed and the same calls give the same
-disk):
+Failures, on demand or by chance (`random` decides; the same seed and the same calls give the same disk):
 
-    crash()         power cut: of each dirty sector the old content, the new, or part of it; either of unsafe names
-    kill()          the process ends: the page cache stays as it is
+    crash()         power failure: of each dirty sector the old or new content, or both in part; either of two names
+    kill()          the process ends: the page cache is unchanged
     write_back()    the system writes some dirty sectors of its own accord
     crash_at = k    SimulatedCrash is raised at the k-th call that changes something, before or after its effect
     fail(…)         the n-th sync, create, … raises an OSError; fail_randomly(…) by chance
     capacity        no more room: reserve, create and replace raise ENOSPC
     read_only       EROFS
-    flip(), cut(), lose()   rot: a bit is wrong, a file is short, a file is gone
+    flip(), cut(), lose()   rot: a bit is wrong, a file is short, a file is missing
 
 A failed sync behaves as Linux does: some of the dirty sectors arrived, and all of them count as clean from then on, so
 that the next sync succeeds without writing them. Only writing everything again helps.
@@ -28,7 +27,7 @@ A write to room that was not reserved ends a real process by SIGBUS when the dis
 UnreservedWriteError at the next sync or crash, full or not, unless the disk is `forgiving`.
 
 After a SimulatedCrash the disk is frozen: later writes through old buffers change nothing, and every call raises the
-crash again, so that no `finally` can tidy up what a power cut would have left.
+crash again, so that no `finally` can clean up files that a power failure would have left.
 """
 
 import errno
@@ -36,6 +35,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from pathlib import Path
 from random import Random
 
@@ -62,37 +62,37 @@ _HISTORY = 40
 
 
 class SimulatedCrash(BaseException):
-    """The power is gone. Not an Exception: no handler of the code under test may live on."""
+    """A power failure. Not an Exception, so that no handler of the code under test catches it."""
 
 
 class UnreservedWriteError(AssertionError):
-    """The code under test wrote where it had not reserved room."""
+    """The code under test wrote to a position without reserved space."""
 
 
 class SimulatedDisk:
-    """A disk in memory. One thread at a time gets into a call; the order of threads is not of our making."""
+    """A disk in memory. Only one thread at a time is in a call; the disk does not control the order of threads."""
 
     def __init__(self, random: Random, *, capacity: int | None = None, forgiving: bool = False) -> None:
         self.random = random
         self.capacity = capacity
-        """How many bytes fit on it; None for any number."""
+        """Its capacity in bytes; None: unlimited."""
         self.forgiving = forgiving
-        """Whether writes to room that is not reserved are let pass, as long as there is room."""
+        """Whether writes to space that is not reserved are allowed, as long as there is space."""
         self.tears = True
-        """Whether a power cut may leave a sector half written. Real disks hardly ever do."""
+        """Whether a power failure may leave a sector half written. Real disks hardly ever do."""
         self.read_only = False
         self.now_ms = 1_700_000_000_000
-        """The time that changes get. It stands still unless the test moves it."""
+        """The modification time of changes. It stands still unless the test moves it."""
         self.calls = 0
-        """How many boundaries there were."""
+        """The number of boundaries so far."""
         self.crash_at: int | None = None
         """The boundary to crash at: 1 is the first."""
         self.crash_after = False
-        """Whether the call at which it crashes still has its effect."""
+        """Whether the call at which it crashes has its effect."""
         self.history: deque[tuple[Change, Path]] = deque(maxlen=_HISTORY)
-        """The last boundaries, to look at when something went wrong."""
-        self._tree: dict[str, Folder] = {}  # by path: as text, which is looked up much faster
-        self._moved: list[tuple[str, dict[str, Folder]]] = []  # folders that were put aside, which is not safe yet
+        """The last boundaries, for debugging."""
+        self._tree: dict[str, Folder] = {}  # by path, as text, for faster look-up
+        self._moved: list[tuple[str, dict[str, Folder]]] = []  # folders that were put aside, not durably yet
         self._asides = 0
         self._opened: dict[int, Inode] = {}  # by id
         self._faults: list[Fault] = []
@@ -101,19 +101,19 @@ class SimulatedDisk:
         self._crash: SimulatedCrash | None = None
         self._turn = threading.RLock()
 
-    # ── What happens to it ────────────────────────────────────────────────────────────────────────────────────────
+    # ── Failures ────────────────────────────────────────────────────────────────────────────────────────
 
     def crash(self) -> "SimulatedDisk":
-        """The disk as it is found after a power cut now, or at the SimulatedCrash that was raised."""
+        """The disk after a power failure now, or at the SimulatedCrash that was raised."""
         return self._after_crash()
 
     def crash_images(self, count: int) -> Iterator["SimulatedDisk"]:
-        """What a power cut at this moment may leave, several times. This disk goes on."""
+        """Several possible disks after a power failure now. This disk is unchanged."""
         for _ in range(count):
             yield self._after_crash()
 
     def kill(self) -> "SimulatedDisk":
-        """The disk as the next process finds it after this one was killed. What was dirty still is."""
+        """The disk as the next process finds it after this one was killed. Dirty sectors remain dirty."""
         after = self._successor()
         copies = {id(inode): inode.copy() for _, inode in self._inodes()}
         for path, folder in self._tree.items():
@@ -130,9 +130,9 @@ class SimulatedDisk:
             dirty = self._checked_dirty(inode)
             inode.write([at for at in dirty if self.random.random() < chance])
 
-    def evict(self) -> None:
-        """The system drops the pages that it takes for clean: after a failed sync, that brings back what was before."""
-        for _, inode in self._inodes():
+    def evict(self, where: str = "*") -> None:
+        """The system drops pages that it treats as clean: after a failed sync, their old contents reappear."""
+        for inode in [inode for path, inode in self._inodes() if fnmatch(path, where)]:
             dirty = set(inode.dirty())
             for at in differences(inode.cache, inode.platter):
                 if at not in dirty:
@@ -149,25 +149,25 @@ class SimulatedDisk:
         times: float = 1,
         late: bool = False,
     ) -> None:
-        """Let a call fail: the first after `after` good ones, `times` times (math.inf: until `heal`).
+        """Let a call fail: the first after `after` successful ones, `times` times (math.inf: until `heal`).
 
         `where` is a pattern for the whole path. A `late` failure of create, replace or remove is one of the folder's
-        sync at their end: the change is seen, but not safe.
+        sync at their end: the change is visible, but not durable.
         """
         self._faults.append(Fault(call, code, where, after, times, late))
 
     def fail_randomly(self, chances: Mapping[Call, float]) -> None:
-        """From now on, each of these calls raises EIO with its chance. Replaces the chances before."""
+        """From now on, each of these calls raises EIO with its probability. Replaces earlier probabilities."""
         self._chances = dict(chances)
 
     def heal(self) -> None:
-        """No more failures, and it is writable. The capacity stays."""
+        """End all failures, and make the disk writable. The capacity is unchanged."""
         self._faults.clear()
         self._chances.clear()
         self.read_only = False
 
     def flip(self, path: Path, at: int | None = None, bit: int | None = None) -> int:
-        """A bit rots, at a random place unless told; where is returned."""
+        """Flip a bit, at a random place unless given. Returns the place."""
         inode = self._inode(path)
         at = self.random.randrange(len(inode.cache)) if at is None else at
         mask = 1 << (self.random.randrange(8) if bit is None else bit)
@@ -176,33 +176,33 @@ class SimulatedDisk:
         return at
 
     def cut(self, path: Path, size: int) -> None:
-        """The file is found short."""
+        """Truncate the file."""
         self._check_closed(path)
         inode = self._inode(path)
         self._resize(inode, min(size, len(inode.cache)))
 
     def lose(self, path: Path) -> None:
-        """The file is gone."""
+        """Remove the file."""
         self._inode(path)
         folder = self._tree[split_path(path)[0]]
         folder.files.pop(path.name, None)
         folder.safe_files.pop(path.name, None)
 
     def install(self, path: Path, content: bytes, *, reserved: bool = True) -> None:
-        """Put a file there, safe, without a call. Not `reserved`, it is sparse: it has room only where it has data."""
+        """Create a durable file without a call. Unless `reserved`, it has space only where it has data."""
         data = bytearray(content if isinstance(content, bytes) else b"".join(content))
         room = bytearray(b"\1" * blocks_of(len(data))) if reserved else used_room(data)
         self._place(path, Inode(data, room, self.now_ms), safe=True)
 
     def peek(self, path: Path) -> bytes | None:
-        """What a file has now, without a call; None if there is none."""
+        """The content of a file, without a call; None if it does not exist."""
         folder = self._tree.get(split_path(path)[0])
         inode = None if folder is None else folder.files.get(path.name)
         return None if inode is None else bytes(inode.cache)
 
     @property
     def used_bytes(self) -> int:
-        """The room that files take, also those that are removed but open, or whose removal is not safe."""
+        """The space that files take, including removed files that are open, or whose removal is not durable."""
         inodes = dict(self._opened)
         for folder in self._tree.values():
             inodes.update((id(inode), inode) for inode in folder.files.values())
@@ -285,7 +285,7 @@ class SimulatedDisk:
         return bytes(self._inode(path).cache[start : start + size])
 
     def data(self, path: Path, start: int, end: int) -> tuple[int, int]:
-        """Blocks without room are holes, as on a real disk."""
+        """Blocks without space are holes, as on a real disk."""
         self._look("read", path)
         room = self._inode(path).room
         first = start // BLOCK
@@ -367,7 +367,7 @@ class SimulatedDisk:
         if self.read_only:
             raise disk_error(errno.EROFS, path)
         if path in self._held:
-            raise StoreInUseError(f"{path.parent} is open already (the lock on {path.name} is held)")
+            raise StoreInUseError(f"{path.parent} is already open ({path.name} is locked)")
         if not self._exists(path):
             self._place(path, Inode(bytearray(b"lock"), bytearray(b"\1"), self.now_ms), safe=True)
         return SimulatedLock(self._held, path)
@@ -376,7 +376,7 @@ class SimulatedDisk:
 
     @contextmanager
     def _change(self, call: Change, path: Path, synced: Inode | None = None) -> Iterator[int]:
-        """Around the effect of a call. Gives the error number of a late failure, or 0."""
+        """Used around the effect of a call. Yields the error number of a late failure, or 0."""
         with self._turn:
             self._check_alive()
             self.calls += 1
@@ -423,12 +423,12 @@ class SimulatedDisk:
 
     def _die(self, when: str) -> None:
         for _, inode in self._inodes():
-            inode.cache = bytearray(inode.cache)  # from now on nobody has a buffer of it
+            inode.cache = bytearray(inode.cache)  # from now on no buffer of it exists
         self._crash = SimulatedCrash(f"call {self.calls}: {when}")
         raise self._crash
 
     def _fail_sync(self, inode: Inode) -> None:
-        """What Linux does: some sectors arrived, and all of them are taken for written from now on."""
+        """As Linux does: some sectors were written, and all of them are treated as written from now on."""
         dirty = self._checked_dirty(inode)
         inode.write([at for at in dirty if self.random.random() < 0.5])
         if dirty:
@@ -437,7 +437,7 @@ class SimulatedDisk:
     # ── Content ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def was_opened(self, inode: Inode) -> None:
-        """An open file takes room, also when it has no name any more."""
+        """An open file takes space, even if it no longer has a name."""
         self._opened[id(inode)] = inode
 
     def was_closed(self, inode: Inode) -> None:
@@ -465,18 +465,18 @@ class SimulatedDisk:
             raise disk_error(errno.ENOSPC, path)
 
     def _checked_dirty(self, inode: Inode) -> list[int]:
-        """The dirty sectors. Raises UnreservedWriteError if one of them is where no room was reserved."""
+        """The dirty sectors. Raises UnreservedWriteError if one of them has no reserved space."""
         dirty = inode.dirty()
         for at in dirty:
             if not inode.room[at // BLOCK]:
                 if not self.forgiving or (self.capacity is not None and self.used_bytes + BLOCK > self.capacity):
                     names = [path for path, other in self._inodes() if other is inode] or ["a removed file"]
-                    raise UnreservedWriteError(f"{names[0]}: written at {at}, where no room is reserved")
+                    raise UnreservedWriteError(f"{names[0]}: written at {at}, where no space is reserved")
                 inode.room[at // BLOCK] = 1
         return dirty
 
     def _resize(self, inode: Inode, size: int) -> None:
-        """With a new content: a mapped one can't change its size."""
+        """Resize with a new content, because a mapped one can't change its size."""
         content = inode.cache[:size].ljust(size, b"\0")
         inode.cache = content
         inode.platter = inode.believed = bytearray(content)
@@ -503,7 +503,7 @@ class SimulatedDisk:
         return inode
 
     def _inodes(self) -> Iterator[tuple[str, Inode]]:
-        """Each once, with a name that it has or had; in an order that depends on the names alone."""
+        """All files, each once, with a current or earlier name; in an order that depends only on the names."""
         seen: set[int] = set()
         folders = [(path, self._tree[path]) for path in sorted(self._tree)]
         for path, folder in folders + [place for _, inside in self._moved for place in sorted(inside.items())]:
@@ -532,7 +532,7 @@ class SimulatedDisk:
         names = self._tree[folder]
         names.safe_files = dict(names.files)
 
-    # ── After it ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Afterwards ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _successor(self) -> "SimulatedDisk":
         """A disk with the same folders and settings, and no files."""
@@ -563,7 +563,7 @@ class SimulatedDisk:
         return after
 
     def _bring_back(self, top: str, inside: Mapping[str, Folder], survivors: Mapping[int, Inode]) -> None:
-        """The power was cut before the removal of a folder was safe, and so before another one took its name."""
+        """The power failed before the removal of a folder was durable, and so before another one got its name."""
         for path in [path for path in self._tree if path == top or path.startswith(f"{top}/")]:
             del self._tree[path]
         for path, names in inside.items():
@@ -572,16 +572,17 @@ class SimulatedDisk:
             folder.files = {name: survivors[id(inode)].copy() for name, inode in names.safe_files.items()}
             folder.safe_files = dict(folder.files)
         parent, name = split_path(top)
+        self._make_folder(parent)  # it may be lost already
         self._tree[parent].folders.add(name)
 
 
 def crash_everywhere(
     run: Callable[[SimulatedDisk], None], seed: int, *, images: int = 1, capacity: int | None = None
 ) -> Iterator[SimulatedDisk]:
-    """Crash a run before and after each of its boundaries, and give the disks that may be left, `images` for each.
+    """Crash a run before and after each of its boundaries, and yield possible disks, `images` for each.
 
-    `run` gets a new disk each time and must make the same calls on each. What it had done when the crash came is for
-    it to note outside.
+    `run` gets a new disk each time and must make the same calls on each. It has to record elsewhere what it had done
+    before the crash.
     """
     whole = SimulatedDisk(Random(seed), capacity=capacity)
     run(whole)

@@ -41,16 +41,16 @@ class SimulatedFile:
         self._inode.rewrite(start, size)
 
     def supply(self, start: int, size: int) -> None:
-        """They are there."""
+        """Does nothing: the pages are in memory."""
 
     def warm(self) -> None:
-        """It is in memory already."""
+        """Does nothing: the file is in memory."""
 
     def cool(self) -> None:
-        """And stays there."""
+        """Does nothing: the file stays in memory."""
 
     def read_nothing_ahead(self) -> None:
-        """It reads nothing ahead."""
+        """Does nothing: the simulated disk has no read-ahead."""
 
     def close(self) -> None:
         if self._open:

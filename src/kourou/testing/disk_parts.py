@@ -1,6 +1,6 @@
-"""What a simulated disk consists of: content and names, each as it is seen and as it is durable, and what befalls them.
+"""The parts of a simulated disk: content and names, both in a visible and a durable state, and their failures.
 
-`PowerCut` decides what one power cut leaves of all that was not durable.
+`PowerCut` decides which data survive one power failure without being durable.
 """
 
 import os
@@ -11,40 +11,40 @@ from random import Random
 from typing import Literal
 
 SECTOR = 512
-"""What a disk writes at once, and a power cut may tear all the same."""
+"""The unit that a disk writes at once, although a power failure may tear it."""
 
 BLOCK = 4096
-"""What room is counted in."""
+"""The unit in which space is counted."""
 
 _COMPARED_AT_ONCE = 128 * SECTOR
 
 Change = Literal["create", "reserve", "sync", "truncate", "backup", "replace", "remove", "remove_folder", "sync_folder"]
-"""The calls that are boundaries: they are counted, and a crash may come right before or after each.
+"""The calls that are boundaries: they are counted, and a crash may happen immediately before or after each.
 
 Not all are methods of the port: `replace` with a backup is two, and `remove_folder` is one more for each file in it.
 """
 
 Call = Literal[Change, "open", "read", "list"]
-"""The calls that can fail. Between reads nothing changes, so that a crash there is like one at the last boundary."""
+"""The calls that can fail. Nothing changes between reads, so a crash there is like one at the last boundary."""
 
 
 class Inode:
-    """The content of a file, whatever its name is, or was."""
+    """The content of a file, independent of its name."""
 
     __slots__ = ("believed", "cache", "handles", "is_whole", "modified_ms", "platter", "room", "safe_room")
 
     def __init__(self, content: bytearray, room: bytearray, modified_ms: int) -> None:
         self.cache = content
         self.platter = bytearray(content)
-        self.believed = self.platter  # what the system takes for written; another object only after a failed sync
-        self.room = room  # 1 for each block that has its room on the disk
+        self.believed = self.platter  # treated as written; another object only after a failed sync
+        self.room = room  # 1 for each block with space on the disk
         self.safe_room = bytearray(room)
         self.handles = 0
-        self.is_whole = True  # its size is safe
+        self.is_whole = True  # its size is durable
         self.modified_ms = modified_ms
 
     def dirty(self) -> list[int]:
-        """Where the sectors begin that the next sync has to write."""
+        """The positions of the sectors that the next sync has to write."""
         return differences(self.cache, self.believed)
 
     def write(self, sectors: Sequence[int]) -> None:
@@ -55,9 +55,9 @@ class Inode:
                 self.believed[at : at + SECTOR] = piece
 
     def rewrite(self, start: int, size: int) -> None:
-        """Take these bytes for dirty, whether they changed or not."""
+        """Treat these bytes as dirty, whether they changed or not."""
         if self.believed is self.platter:
-            return  # no sync has failed: what is clean has been written
+            return  # no sync has failed: clean sectors have been written
         for at in range(start - start % SECTOR, start + size, SECTOR):
             if self.believed[at : at + SECTOR] == self.cache[at : at + SECTOR]:
                 self.believed[at] ^= 0xFF
@@ -84,7 +84,7 @@ def differences(one: bytearray, other: bytearray) -> list[int]:
 
 
 class Folder:
-    """Names, as they are seen and as they are safe."""
+    """Names: the visible ones and the durable ones."""
 
     __slots__ = ("files", "folders", "safe_files")
 
@@ -126,8 +126,11 @@ class Fault:
 
 
 class PowerCut:
-    """What one power cut does. How much of what was dirty is kept and torn is drawn once for the whole disk, so that
-    the extremes come up as well as all that is between them."""
+    """The effect of one power failure.
+
+    The shares of dirty sectors that are kept and torn are drawn once for the whole disk, so that both extremes occur,
+    and all shares in between.
+    """
 
     def __init__(self, random: Random, *, tears: bool) -> None:
         self._random = random
@@ -151,7 +154,7 @@ class PowerCut:
         return inode.is_whole or self._random.random() < 0.7
 
     def room(self, inode: Inode, platter: bytearray) -> bytearray:
-        """Room that was reserved since the last sync may be lost, but where data arrived."""
+        """Space that was reserved since the last sync may be lost, except where data were written."""
         if not platter:
             return bytearray()
         if inode.room == inode.safe_room or self._random.random() < 0.5:
@@ -161,8 +164,8 @@ class PowerCut:
     def names(self, folder: Folder) -> dict[str, Inode]:
         names: dict[str, Inode] = {}
         for name in sorted(folder.files.keys() | folder.safe_files.keys()):
-            seen, safe = folder.files.get(name), folder.safe_files.get(name)
-            inode = seen if seen is safe or self._random.random() < 0.5 else safe
+            visible, durable = folder.files.get(name), folder.safe_files.get(name)
+            inode = visible if visible is durable or self._random.random() < 0.5 else durable
             if inode is not None:
                 names[name] = inode
         return names
@@ -179,7 +182,7 @@ def blocks_of(size: int) -> int:
 
 
 def used_room(content: bytearray) -> bytearray:
-    """Room for the blocks that are not all zeros."""
+    """Space for the blocks that are not all zeros."""
     return bytearray(bool(content[at : at + BLOCK].strip(b"\0")) for at in range(0, len(content), BLOCK))
 
 

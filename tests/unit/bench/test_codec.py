@@ -1,4 +1,4 @@
-"""The codec's benchmark measures what it says."""
+"""The benchmark of the codec measures the documented operations."""
 
 from benchmarks import codec
 

@@ -1,4 +1,4 @@
-"""The load generator counts what it should, and its loads run against a real name server."""
+"""The load generator counts correctly, and its loads run against a real name server."""
 
 import asyncio
 import threading
@@ -24,7 +24,7 @@ def test_answers_are_counted_whatever_the_pieces() -> None:
         assert sum(answers.take(stream[at : at + size]) for at in range(0, len(stream), size)) == 5
 
 
-def test_a_refusal_is_no_answer() -> None:
+def test_a_refusal_is_not_counted_as_an_answer() -> None:
     with pytest.raises(RefusedError, match="no such topic"):
         Answers().take(encode(Command(17, flag=1, remark="no such topic")))
 
@@ -130,6 +130,6 @@ def test_every_registration_meets_queries(contender: Contender) -> None:
     assert len(seen.latencies_ns) > len(seen.quiet_ns) > 0
 
 
-def test_a_topic_that_nobody_serves_stops_the_load(contender: Contender) -> None:
+def test_a_topic_that_no_broker_serves_stops_the_load(contender: Contender) -> None:
     with Link(contender.server.address) as link, pytest.raises(RefusedError, match="Unknown"):
         link.ask(route_query("Unknown"))

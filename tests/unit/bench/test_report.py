@@ -1,4 +1,4 @@
-"""What a benchmark says of its figures."""
+"""The report of a benchmark."""
 
 import json
 from pathlib import Path

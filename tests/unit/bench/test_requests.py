@@ -1,4 +1,4 @@
-"""The requests of the name server's benchmark are what a real broker sends."""
+"""The requests of the name server's benchmark equal those of a real broker."""
 
 import json
 from pathlib import Path
