@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.interop.processes import free_port
 from tests.interop.servers import ApacheBroker, ApacheNameServer
 from tests.interop.toolchain import prepare
 from tests.interop.worlds import needed
@@ -28,7 +29,14 @@ APACHE_SETTINGS = {
     "traceTopicEnable": "true",
 }
 
-KOUROU_SETTINGS = {"enablePropertyFilter": "true", "transactionCheckInterval": "3000", "transactionTimeOut": "1000"}
+KOUROU_SETTINGS = {
+    "enablePropertyFilter": "true",
+    "transactionCheckInterval": "3000",
+    "transactionTimeOut": "1000",
+    "recallMessageEnable": "true",
+    "metricsExporterType": "PROM",
+    "metricsPromExporterPort": "0",
+}
 
 PATIENT = ClientSettings(request_timeout=20, connect_timeout=20, producer=ProducerSettings(timeout=20))
 """For tests that are not about time: a busy machine is no failure."""
@@ -43,7 +51,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Fetching what is missing takes longer than a test may; so it happens before them."""
+    """Missing files are fetched before the tests, because that takes longer than a test may."""
     if any(item.get_closest_marker("interop") for item in session.items) and not session.config.option.collectonly:
         prepare()
 
@@ -55,31 +63,50 @@ class World:
     kind: str
     namesrv: str
     broker: str
+    metrics_port: int
 
 
 @pytest.fixture(scope="session")
-def apache_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with apache(tmp_path_factory.mktemp("apache"), APACHE_SETTINGS) as world:
+def restarts() -> list[Callable[[], None]]:
+    """Restarts of the Apache brokers that run."""
+    return []
+
+
+@pytest.fixture(scope="session")
+def apache_world(tmp_path_factory: pytest.TempPathFactory, restarts: list[Callable[[], None]]) -> Iterator[World]:
+    with apache(tmp_path_factory.mktemp("apache"), APACHE_SETTINGS, restarts) as world:
         yield world
 
 
 @contextmanager
-def apache(home: Path, settings: Mapping[str, object]) -> Iterator[World]:
-    """Apache's name server and a broker with these settings."""
+def apache(
+    home: Path, settings: Mapping[str, object], restarts: list[Callable[[], None]] | None = None
+) -> Iterator[World]:
+    """Apache's name server and a broker with these settings. A function that restarts the broker goes to `restarts`."""
     with ExitStack() as at_end:
         with needed():
+            port = free_port()
+            exported = {"metricsExporterType": "PROM", "metricsPromExporterPort": port}
             name_server = ApacheNameServer(home / "namesrv")
             at_end.callback(name_server.kill)
-            broker = ApacheBroker(home / "broker", "broker-a", name_server.address, settings)
+            broker = ApacheBroker(home / "broker", "broker-a", name_server.address, {**settings, **exported})
             at_end.callback(broker.kill)
             broker.wait_registered(name_server.address)
-        yield World("apache", name_server.address, broker.address)
+
+        def restart() -> None:
+            broker.kill()
+            broker.restart()
+            broker.wait_registered(name_server.address)
+
+        if restarts is not None:
+            restarts.append(restart)
+        yield World("apache", name_server.address, broker.address, port)
 
 
 @pytest.fixture(scope="session")
 def kourou_world() -> Iterator[World]:
     with EmbeddedThread(properties=KOUROU_SETTINGS) as broker:
-        yield World("kourou", broker.namesrv, broker.address)
+        yield World("kourou", broker.namesrv, broker.address, broker.metrics_port or 0)
 
 
 @pytest.fixture(params=["kourou", pytest.param("apache", marks=pytest.mark.interop)])

@@ -7,7 +7,7 @@ from kourou.protocol.bodies import TopicRouteData
 
 
 async def route_of(mq: Client, topic: str) -> TopicRouteData | None:
-    """What the name server knows of a topic; None when that is nothing."""
+    """The route of a topic at the name server; None if it has none."""
     try:
         return await mq.admin.topics.route(topic)
     except NoRouteError:

@@ -1,4 +1,4 @@
-"""A broker that asks who one is: Apache's, with access control on."""
+"""A broker that authenticates clients: Apache's, with access control."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -32,7 +32,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield world.namesrv
 
 
-async def test_who_signs_is_served(guarded: str, name: str) -> None:
+async def test_signed_requests_are_served(guarded: str, name: str) -> None:
     async with connect(guarded, settings=replace(PATIENT, credentials=ME)) as mq:
         await make_topic(mq, name, queues=1)
         sent = await mq.send(name, b"mine", tag="paid", keys=["k"])

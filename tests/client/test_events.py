@@ -1,4 +1,4 @@
-"""What a client tells of itself: connections, queues that come and go."""
+"""The events of a client: connections, and queues that are assigned and revoked."""
 
 import asyncio
 import threading
@@ -45,7 +45,7 @@ async def test_a_connection_that_breaks_is_told_of(kourou_world: World, name: st
         await eventually(lambda: seen.count(Connected(kourou_world.broker)) == 2)
 
 
-async def test_a_slow_or_failing_callback_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_slow_or_failing_callback_has_no_other_effect(caplog: pytest.LogCaptureFixture) -> None:
     go_on = asyncio.Event()
     seen: list[str] = []
 

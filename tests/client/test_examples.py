@@ -20,8 +20,6 @@ from .steps import make_topic
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs" / "client").glob("*.md"))
 WITHOUT_ASYNCIO = ROOT / "docs" / "client" / "sync.md"
-APACHE_ALONE = {"delay"}
-"""Pages about what our broker can't do yet."""
 
 
 def blocks(page: Path) -> list[str]:
@@ -40,8 +38,6 @@ async def run(source: str, names: dict[str, Any], where: str) -> None:
 
 @pytest.mark.parametrize("page", ASYNC_PAGES, ids=lambda page: page.stem)
 async def test_a_page(page: Path, world: World, name: str) -> None:
-    if world.kind == "kourou" and page.stem in APACHE_ALONE:
-        pytest.skip("Apache's broker alone can do this so far")
     async with connect(world.namesrv, settings=PATIENT, namespace=name) as mq, asyncio.timeout(120):
         names: dict[str, Any] = {"mq": mq, "kourou": kourou}
         for source in blocks(page):

@@ -15,7 +15,9 @@ from kourou.client import (
     ClosedError,
     Delivery,
     Message,
+    MessageQueue,
     NoNameServerError,
+    NoReplyError,
     NoRouteError,
     NotANameServerError,
     ProducerSettings,
@@ -24,7 +26,7 @@ from kourou.client import (
     connect,
 )
 from kourou.embedded import Embedded
-from kourou.net.errors import TransportError
+from kourou.net.errors import ConnectFailedError, TransportError
 
 from .conftest import PATIENT, World
 from .steps import until_caught_up
@@ -175,11 +177,14 @@ async def test_a_silent_broker_costs_no_more_than_the_time_limit(own: Embedded) 
         assert asyncio.get_running_loop().time() - began < 10  # and not the 20 of other sends
 
 
-async def test_a_refusal_that_will_not_change_is_not_tried_again(own: Embedded) -> None:
+async def test_a_refusal_that_will_not_change_is_not_tried_again() -> None:
     """A broker without timers says so with SYSTEM_ERROR, which also means trouble that passes."""
-    async with connect(own.namesrv, settings=PATIENT) as mq:
+    async with (
+        Embedded(properties={"timerWheelEnable": "false"}) as own,
+        connect(own.namesrv, settings=PATIENT) as mq,
+    ):
         await mq.send("topic", b"x")
-        with pytest.raises(RefusedError, match="not in this broker yet") as caught:
+        with pytest.raises(RefusedError, match="timer message is not enabled") as caught:
             await mq.send("topic", b"x", delay=timedelta(seconds=1.5))
         assert not caught.value.retriable
         with pytest.raises(SendManyError):
@@ -247,7 +252,7 @@ async def test_a_broker_that_restarts(tmp_path_factory: pytest.TempPathFactory) 
                 await eventually(lambda: b"after" in seen, 40)
 
 
-async def test_a_listener_that_always_raises_holds_nobody_up(own: Embedded) -> None:
+async def test_a_listener_that_always_raises_delays_no_other_message(own: Embedded) -> None:
     seen = []
 
     async def listener(message: Delivery) -> None:
@@ -388,3 +393,179 @@ async def test_many_senders_with_a_small_in_flight_limit(own: Embedded) -> None:
     async with connect(own.namesrv, settings=PATIENT, producer=settings) as mq, asyncio.timeout(60):
         results = await asyncio.gather(*(mq.send_many("topic", [b"x"] * 30) for _ in range(8)))
     assert [len(found) for found in results] == [30] * 8
+
+
+def hangs(mq: Client, *addresses: str) -> None:
+    """Connections to these addresses are neither opened nor refused, as when a machine has lost its power."""
+    pool = mq.session.pool
+    opened = pool._open
+
+    async def begin(address: str) -> object:
+        if address in addresses:
+            await asyncio.sleep(3600)
+        return await opened(address)
+
+    pool._open = begin  # type: ignore[method-assign, assignment]
+
+
+@pytest.mark.parametrize("silent", ["broker", "name server"])
+async def test_a_machine_that_is_gone_costs_a_send_no_more_than_its_time_limit(own: Embedded, silent: str) -> None:
+    async with connect(own.namesrv, settings=PATIENT) as mq:
+        hangs(mq, own.address if silent == "broker" else own.namesrv)
+        for send in (mq.send("topic", b"x", timeout=0.3), mq.send_many("topic", [b"x"] * 3, timeout=0.3)):
+            began = asyncio.get_running_loop().time()
+            address = own.address if silent == "broker" else own.namesrv
+            with pytest.raises((TransportError, SendManyError), match=rf"{address} within [\d.]+ s"):
+                await send
+            assert asyncio.get_running_loop().time() - began < 10  # and not the 20 of a connection
+
+
+async def test_a_machine_that_is_gone_leaves_time_for_the_other_brokers() -> None:
+    async with (
+        Embedded(brokers=2) as cluster,
+        connect(cluster.namesrv, settings=PATIENT) as admin,
+        connect(cluster.namesrv, settings=PATIENT) as mq,
+    ):
+        await admin.admin.topics.create("topic", queues=2, cluster="DefaultCluster")
+        hangs(mq, cluster.broker("broker-a").address)
+        for _ in range(3):  # one queue after the other, so some of these try broker-a first
+            sent = await mq.send("topic", b"x", timeout=3)
+            assert sent.queue.broker_name == "broker-b"
+
+
+async def test_a_consumer_that_could_not_start_says_so_at_every_use(own: Embedded) -> None:
+    """It used to return None at once, as if there were no messages: a loop over it took all of a CPU."""
+    is_refused = asyncio.Event()
+
+    async def refuse(address: str) -> object:
+        await is_refused.wait()
+        raise ConnectFailedError(f"no connection to {address}")
+
+    async with connect(own.namesrv, settings=PATIENT) as mq:
+        mq.session.pool._open = refuse  # type: ignore[method-assign, assignment]
+        consumer = mq.consume("topic", group="g")
+        assert await consumer.next(timeout=0.01) is None  # its start takes longer
+        is_refused.set()
+        for _ in range(2):
+            with pytest.raises(NoNameServerError):
+                await consumer.next(timeout=5)
+        await consumer.close()
+        assert await consumer.next(timeout=5) is None
+
+
+async def test_closing_a_consumer_that_starts_does_not_cancel_those_who_wait(own: Embedded) -> None:
+    """They used to be cancelled with its start, as if somebody had cancelled their task."""
+    async with connect(own.namesrv, settings=PATIENT) as mq:
+        hangs(mq, own.namesrv)
+        consumer = mq.consume("topic", group="g")
+        taking = asyncio.create_task(consumer.next())
+        starting = asyncio.create_task(consumer.start())
+        await asyncio.sleep(0)
+        await consumer.close()
+        assert await taking is None
+        with pytest.raises(ClosedError, match="was closed while it started"):
+            await starting
+
+
+@pytest.mark.parametrize("silent", ["broker", "name server"])
+async def test_closing_a_client_that_connects_does_not_cancel_those_who_send(own: Embedded, silent: str) -> None:
+    settings = replace(PATIENT, producer=replace(PATIENT.producer, drain_timeout=0.05))
+    async with connect(own.namesrv, settings=settings) as mq:
+        hangs(mq, own.address if silent == "broker" else own.namesrv)
+        sends = [asyncio.create_task(mq.send("topic", b"x")) for _ in range(3)]
+        await eventually(lambda: mq.session.pool._opening)
+        await mq.close()
+        for send in sends:
+            with pytest.raises(ClosedError):
+                await send
+
+
+async def test_a_request_that_awaits_its_reply_ends_with_the_client(own: Embedded) -> None:
+    async with connect(own.namesrv, settings=PATIENT) as mq, connect(own.namesrv, settings=PATIENT) as other:
+        asking = asyncio.create_task(mq.request("topic", b"x", timeout=3600))
+        async with other.consume("topic", group="g", start="first") as consumer:
+            assert await consumer.next(timeout=30) is not None
+        await mq.close()
+        with pytest.raises(ClosedError, match="before a reply came"):
+            await asyncio.wait_for(asking, 30)
+
+
+async def test_a_request_takes_no_longer_than_its_time_limit(own: Embedded) -> None:
+    """Finding the topic's brokers used to come on top of it."""
+    async with connect(own.namesrv, settings=PATIENT) as mq:
+        hangs(mq, own.namesrv)
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(NoReplyError):
+            await mq.request("topic", b"x", timeout=0.3)
+        assert asyncio.get_running_loop().time() - began < 10
+
+
+async def test_a_transaction_can_not_be_committed_after_its_client_is_closed(own: Embedded) -> None:
+    """The block used to end without an error, although nobody was left who could tell the broker."""
+    async with connect(own.namesrv, settings=PATIENT) as mq:
+        await mq.send("topic", b"x")
+        transaction = mq.transaction("topic", group="tx")
+        async with transaction:
+            await transaction.send(b"x")
+            await mq.close()
+            with pytest.raises(ClosedError, match="before the commit"):
+                await transaction.commit()
+
+
+async def test_a_consumer_looks_for_the_new_master_when_its_pulls_fail(own: Embedded, unused_tcp_port: int) -> None:
+    """It used to ask the old one until the periodic refresh of routes, for up to 30 seconds."""
+    async with connect(own.namesrv, settings=replace(PATIENT, route_interval=3600)) as mq:
+        await mq.send("topic", b"first")
+        async with mq.consume("topic", group="g", start="first") as consumer:
+            assert await consumer.next(timeout=30) is not None
+            mq.session.routes.brokers()["broker-a"].broker_addrs[0] = f"127.0.0.1:{unused_tcp_port}"
+            async with connect(own.namesrv, settings=PATIENT) as other:
+                for _ in range(4):  # one in each queue
+                    await other.send("topic", b"second")
+            for _ in range(4):
+                assert await consumer.next(timeout=30) is not None
+            await eventually(lambda: mq.session.routes.master("broker-a") == own.address)
+
+
+def test_a_client_is_not_used_in_a_second_event_loop(kourou_world: World, name: str) -> None:
+    """It used to wait for ever, or to fail with "Event loop is closed"."""
+
+    async def use(mq: Client) -> None:
+        with pytest.raises(ClosedError, match="another event loop"):
+            await mq.send(name, b"x")
+        with pytest.raises(ClosedError, match="another event loop"):
+            await mq.consume(name, group=name).next()
+
+    async def send(mq: Client) -> None:
+        await mq.send(name, b"x")
+
+    with asyncio.Runner() as first, asyncio.Runner() as second:
+        mq = connect(kourou_world.namesrv, settings=PATIENT)
+        first.run(send(mq))
+        second.run(use(mq))
+        first.run(mq.close())
+
+
+async def test_queues_of_a_namespace_may_have_their_public_names(own: Embedded) -> None:
+    async with connect(own.namesrv, settings=replace(PATIENT, namespace="shop")) as mq:
+        sent = await mq.send("topic", b"x")
+        async with mq.consume("topic", group="g", start="first") as consumer:
+            for queue in (sent.queue, MessageQueue("topic", "broker-a", sent.queue.queue_id)):
+                message = await consumer.next(timeout=30)
+                assert message is not None
+                await message.ack()
+                await consumer.reset({queue: 0})
+            assert (await consumer.next(timeout=30)) is not None
+            await consumer.drop(MessageQueue("topic", "broker-a", sent.queue.queue_id))
+            assert sent.queue not in consumer.assignment
+
+
+async def test_the_time_limit_of_many_sends_includes_all_attempts(own: Embedded) -> None:
+    """Each attempt used to have all of it."""
+    async with Wire(own.address) as wire, connect(own.namesrv, settings=PATIENT) as mq:
+        through(mq, own.address, wire.address)
+        await mq.send("topic", b"first")
+        wire.silent = True
+        with pytest.raises(SendManyError):
+            await mq.send_many("topic", [b"x"] * 3, timeout=0.5)
+        assert (mq.metrics.sent["topic"].failures, mq.metrics.sent["topic"].retries) == (3, 0)

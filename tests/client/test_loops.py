@@ -157,7 +157,7 @@ async def test_several_loops_own_a_consumer_together(mq: Client, name: str) -> N
 
 
 async def test_a_loop_that_is_dropped_with_its_task_ends_too(mq: Client, name: str) -> None:
-    """Nobody holds the iterator any more, and the garbage collector may find that out in another thread."""
+    """The last reference to the iterator is dropped; the garbage collector may notice that in another thread."""
     await mq.send(name, b"x")
     consumer = mq.consume(name, group=name, start="first")
     messages = aiter(consumer)
@@ -180,7 +180,7 @@ async def test_a_failed_start_leaves_nothing(mq: Client, name: str) -> None:
     await eventually(lambda: not mq._consumers)
 
 
-async def test_a_retry_that_nobody_awaits_is_done_before_the_consumer_is_gone(mq: Client, name: str) -> None:
+async def test_a_retry_that_is_not_awaited_is_done_before_the_consumer_closes(mq: Client, name: str) -> None:
     await mq.send(name, b"x")
     async for message in mq.consume(name, group=name, start="first"):
         message.retry(1)
@@ -230,3 +230,28 @@ async def test_the_object_is_a_consumer_still(mq: Client, name: str) -> None:
     assert isinstance(consumer, Consumer)
     await consumer.close()
     assert not mq._consumers
+
+
+async def test_a_consumer_whose_start_is_cancelled_leaves_its_group(name: str) -> None:
+    async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    silent = await asyncio.start_server(hold, "127.0.0.1", 0)
+    port = silent.sockets[0].getsockname()[1]
+    async with silent, connect(f"127.0.0.1:{port}", settings=PATIENT) as mq:
+
+        async def enter() -> None:
+            async with mq.consume("t", group=name):
+                pass
+
+        async def listen() -> None:
+            async with await mq.listen("t", print, group=name):
+                pass
+
+        for work in (enter, listen):
+            task = asyncio.create_task(work())
+            await eventually(lambda: name in mq.session.members)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await eventually(lambda: name not in mq.session.members)

@@ -3,8 +3,9 @@
 import time
 
 import pytest
+from tests.waiting import becomes
 
-from kourou.client import Client, ClientError, Message, connect
+from kourou.client import Client, ClientError, ConsumerOptions, Message, connect
 from kourou.client.pulling import PullStatus
 
 from .conftest import PATIENT, World
@@ -83,3 +84,63 @@ async def test_brokers_of_topics_that_are_pulled_are_kept(world: World, name: st
         for _ in range(3):
             await mq.session._refresh_routes()
         assert await puller.max_offset(queue) == 0
+
+
+@pytest.mark.parametrize("auto_commit", [True, False])
+async def test_a_poll_that_failed_comes_again(world: World, name: str, auto_commit: bool) -> None:
+    """However the consumer is closed: its messages used to count as consumed."""
+    for last in range(3):
+        async with connect(world.namesrv, settings=PATIENT) as mq:
+            if not last:
+                await make_topic(mq, name, queues=1)
+                await mq.send(name, b"x")
+                await until_stored(mq, name, 1)
+            consumer = mq.lite_pull(group=name, start="first", auto_commit=auto_commit)
+            with pytest.raises(ZeroDivisionError):  # noqa: PT012
+                async with consumer:
+                    await consumer.subscribe(name)
+                    assert [message.body for message in await consumer.poll(30)] == [b"x"]
+                    print(1 / 0)
+
+
+async def test_without_auto_commit_the_program_alone_commits(mq: Client, name: str) -> None:
+    await make_topic(mq, name, queues=1)
+    await mq.send_many(name, [b"%d" % number for number in range(6)], ordering_key="k")
+    await until_stored(mq, name, 6)
+    (queue,) = await mq.producer().queues(name)
+    options: ConsumerOptions = {"start": "first", "persist_interval": 0.02, "long_poll": 0.1}
+    async with mq.lite_pull(group=name, auto_commit=False, **options) as consumer:
+        await consumer.subscribe(name)
+        assert [message.body for message in await consumer.poll(30, count=2)] == [b"0", b"1"]
+        assert [message.body for message in await consumer.poll(30, count=4)] == [b"2", b"3", b"4", b"5"]
+        assert await consumer.poll(0.5) == []  # offsets are stored many times meanwhile, and pulls carry offsets
+        assert await consumer.committed(queue) is None
+        await consumer.seek(queue, 3)
+        assert await consumer.committed(queue) is None
+        assert [message.body for message in await consumer.poll(30, count=1)] == [b"3"]
+        await consumer.commit()
+
+        async def committed() -> int | None:
+            return await consumer.committed(queue)
+
+        await becomes(committed, 4)
+        await consumer.seek(queue, 1)
+        assert [message.body for message in await consumer.poll(30, count=1)] == [b"1"]
+        await consumer.commit()
+        await becomes(committed, 2)
+        assert [message.body for message in await consumer.poll(30, count=2)] == [b"2", b"3"]
+    again = mq.lite_pull(group=name, auto_commit=False, **options)
+    await again.subscribe(name)
+    assert [message.body for message in await again.poll(30, count=1)] == [b"2"]
+
+
+async def test_more_than_is_cached_may_be_polled_before_a_commit(mq: Client, name: str) -> None:
+    await make_topic(mq, name, queues=1)
+    await mq.send_many(name, [b"x"] * 40)
+    async with mq.lite_pull(group=name, auto_commit=False, start="first", queue_messages=10, pull_batch=4) as consumer:
+        await consumer.subscribe(name)
+        found = 0
+        while found < 40:
+            messages = await consumer.poll(30)
+            assert messages
+            found += len(messages)

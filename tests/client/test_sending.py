@@ -2,12 +2,15 @@
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from kourou.client import (
     Client,
+    ClosedError,
     Compression,
+    Delivery,
     InvalidMessageError,
     InvalidNameError,
     Message,
@@ -134,9 +137,7 @@ async def test_delay_levels(mq: Client, name: str, collect: Collect) -> None:
 
 
 @pytest.mark.parametrize("form", ["delay", "deliver_at"])
-async def test_timers(mq: Client, world: World, name: str, collect: Collect, form: str) -> None:
-    if world.kind == "kourou":
-        pytest.skip("timers of any length are Apache's alone so far")
+async def test_timers(mq: Client, name: str, collect: Collect, form: str) -> None:
     sent = datetime.now(UTC)
     options = {"delay": timedelta(seconds=2)} if form == "delay" else {"deliver_at": sent + timedelta(seconds=2)}
     result = await mq.send(name, b"later", **options)
@@ -146,9 +147,7 @@ async def test_timers(mq: Client, world: World, name: str, collect: Collect, for
     assert Property.TIMER_OUT_MS in got.properties
 
 
-async def test_a_timer_can_be_recalled(mq: Client, world: World, name: str) -> None:
-    if world.kind == "kourou":
-        pytest.skip("timers of any length are Apache's alone so far")
+async def test_a_timer_can_be_recalled(mq: Client, name: str) -> None:
     sent = await mq.send(name, b"never", delay=timedelta(seconds=10))
     assert sent.recall_handle is not None
     assert await mq.recall(name, sent.recall_handle) == sent.message_id
@@ -184,3 +183,56 @@ async def test_what_was_counted(mq: Client, name: str) -> None:
     counts = mq.metrics.sent[name]
     assert (counts.messages, counts.bytes, counts.failures) == (10, 50, 0)
     assert ("kourou_client_send_messages_total", {"topic": name}, 10) in mq.metrics.samples()
+
+
+async def test_an_ordering_key_is_stored_however_the_message_is_sent(mq: Client, name: str, collect: Collect) -> None:
+    await make_topic(mq, name)
+    await mq.send(name, b"send", ordering_key="k")
+    await mq.send_one_way(name, b"one way", ordering_key="k")
+    await mq.send_many(name, [b"many"], ordering_key="k")
+    await mq.send_batch(name, [b"batch"], ordering_key="k")
+    async with mq.transaction(name, group=f"{name}-tx") as tx:
+        await tx.send(b"transaction", ordering_key="k")
+    found = await collect(name, 5)
+    assert {message.body: message.ordering_key for message in found} == dict.fromkeys(
+        (b"send", b"one way", b"many", b"batch", b"transaction"), "k"
+    )
+
+
+async def test_a_producer_that_was_closed_is_made_again(mq: Client, name: str) -> None:
+    """A function with `async with mq.producer(...)` in it worked once."""
+    for _ in range(2):
+        async with mq.producer("checkout", ProducerSettings(timeout=20, avoid_slow_brokers=True)) as producer:
+            await producer.send(name, b"x")
+        with pytest.raises(ClosedError):
+            await producer.send(name, b"x")
+    async with mq.producer() as producer:
+        await producer.send(name, b"x")
+    await mq.send(name, b"x")
+    probing = [task for task in asyncio.all_tasks() if task.get_name() == "_probe" and not task.cancelling()]
+    assert probing == []
+
+
+async def test_a_request_after_the_producer_was_closed(mq: Client, world: World, name: str) -> None:
+    """Brokers find the requester by the heartbeats of its groups: one has to be sent again."""
+    await make_topic(mq, name)
+
+    async def listener(message: Delivery) -> None:
+        await mq.reply(message, b"re")
+
+    async with (
+        await mq.listen(name, listener, group=name, start="first"),
+        connect(world.namesrv, settings=PATIENT) as other,
+    ):
+        for _ in range(2):
+            assert (await other.request(name, b"x", timeout=20)).body == b"re"
+            await other.producer().close()
+
+
+async def test_a_selector_that_selects_nothing(mq: Client, name: str) -> None:
+    select: Any = lambda queues: None  # noqa: E731
+    with pytest.raises(InvalidMessageError, match="one of the topic's queues, not None"):
+        await mq.send(name, b"x", selector=select)
+    queue: Any = "broker-a:0"
+    with pytest.raises(InvalidMessageError, match="must be a MessageQueue, not str"):
+        await mq.send(name, b"x", queue=queue)

@@ -1,11 +1,13 @@
 """The same client without await."""
 
+import os
+import signal
 import threading
 
 import pytest
 
 import kourou.sync
-from kourou.client import ClosedError
+from kourou.client import ClosedError, ProducerSettings
 from kourou.sync import Delivery
 
 from .conftest import PATIENT, World
@@ -82,3 +84,66 @@ def test_errors_come_through_and_a_closed_client_says_so(world: World) -> None:
     with pytest.raises(ClosedError):
         mq.send("topic", b"x")
     mq.close()
+
+
+def test_threads_that_wait_are_woken_when_their_client_is_closed(kourou_world: World, name: str) -> None:
+    """They used to wait for ever: nothing was left that could wake them."""
+    raised: list[BaseException] = []
+    mq = kourou.sync.connect(kourou_world.namesrv, settings=PATIENT)
+    mq.start()
+
+    def ask() -> None:
+        try:
+            mq.request(name, b"nobody replies", timeout=3600)
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    with kourou.sync.connect(kourou_world.namesrv, settings=PATIENT) as other:
+        for _ in other.consume(name, group=name, start="first"):
+            break
+    mq.close()
+    thread.join(30)
+    assert [type(error) for error in raised] == [ClosedError]
+
+
+def test_a_producer_of_a_group_of_its_own(world: World, name: str) -> None:
+    with kourou.sync.connect(world.namesrv, settings=PATIENT) as mq:
+        mq.run(lambda client: make_topic(client, name, queues=2))
+        with mq.producer("office", ProducerSettings(timeout=20, compress_from=None)) as producer:
+            assert len(producer.queues(name)) == 2
+            assert producer.send(name, b"1").is_safe
+            assert len(producer.send_many(name, [b"2", b"3"])) == 2
+        with pytest.raises(ClosedError):
+            producer.send(name, b"4")
+        with mq.transaction(name, group="office-tx") as tx:
+            tx.send(b"open")
+            tx.leave_open()
+            assert tx.has_ended()
+
+
+def test_a_forked_process_is_told_to_make_a_client_of_its_own(kourou_world: World, name: str) -> None:
+    """It used to wait for ever, for a thread that only its parent has."""
+    with kourou.sync.connect(kourou_world.namesrv, settings=PATIENT) as mq:
+        mq.send(name, b"x")
+        loop = iter(mq.consume(name, group=name, start="first"))
+        message = next(loop)
+        child = os.fork()
+        if not child:
+            signal.alarm(60)
+            failed = 1
+            try:
+                for use in (lambda: mq.send(name, b"x"), message.ack, lambda: next(loop)):
+                    with pytest.raises(ClosedError, match="after the fork"):
+                        use()
+                del loop
+                mq.close()
+                with kourou.sync.connect(kourou_world.namesrv, settings=PATIENT) as own:
+                    own.send(name, b"y")
+                failed = 0
+            finally:
+                os._exit(failed)
+        assert os.waitpid(child, 0)[1] == 0
+        message.ack()
+        assert next(loop).body == b"y"

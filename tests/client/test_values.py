@@ -20,7 +20,7 @@ class Order:
 
 
 class Number:
-    """A serializer of one's own."""
+    """A serializer of the user."""
 
     def encode(self, value: int, /) -> bytes:
         return str(value).encode()

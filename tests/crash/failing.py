@@ -118,7 +118,7 @@ class Load(threading.Thread):
 
 
 def run(folder: Path, library: Path, mode: str, plan: list[tuple[str, int]]) -> Counter[str]:
-    """Each failure of the plan for a while; then a kill, and a look at what is there."""
+    """Each failure of the plan for a while; then a kill, and a check of the files."""
     counts: Counter[str] = Counter()
     broker = FailingBroker(folder, library, mode)
     try:
@@ -161,7 +161,7 @@ def _until_more(load: Load, seconds: float, what: str = "it started") -> None:
 
 
 def _check_health(broker: FailingBroker) -> None:
-    """Everything is synced, messages are visible, and nothing failed that nobody expected to fail."""
+    """Everything is synced, messages are visible, and only the expected calls failed."""
     deadline = time.monotonic() + RESUMES_S
     with Peer(broker.port) as peer:
         while True:

@@ -35,7 +35,7 @@ class Victim:
     kills: int = 0
 
     def kill_once(self) -> Store:
-        """Let a writer run for a little while, kill it, and open what it leaves."""
+        """Let a writer run for a short time, kill it, and open its files."""
         self.kills += 1
         command = [sys.executable, "-m", "tests.crash.writer", str(self.root), "--mode", self.mode]
         with subprocess.Popen([*command, "--run", str(self.kills)], stdout=subprocess.PIPE, cwd=PROJECT) as process:
@@ -52,7 +52,7 @@ class Victim:
     def check(self) -> Store:
         store = open_store(self.root, settings(self.mode))
         assert not store.report.damage, store.report.damage
-        # Size and magic are written last: what a kill interrupts is no record at all, and never half a one.
+        # Size and magic are written last, so an interrupted write leaves no record.
         assert store.report.end_reason.endswith("never written"), store.report.end_reason
         found = letters_in_log(store)
         missing = self.told - found.keys()
@@ -100,7 +100,7 @@ def letters_in_queues(store: Store) -> set[str]:
 
 
 def kill_often(folder: Path, mode: str, seed: int, times: int = KILLS, *, verbose: bool = False) -> Victim:
-    """The next writer finds what a kill has left, what a start after it has left, or a clean stop."""
+    """The next writer finds the files after a kill, after a start that followed it, or after a clean stop."""
     victim = Victim(folder / "store", mode, Random(f"kills {mode} {seed}"))
     for number in range(times):
         store = victim.kill_once()

@@ -1,4 +1,4 @@
-"""A broker whose system calls fail under load loses nothing, resumes by itself and does not fill its log."""
+"""A broker whose system calls fail under load loses nothing, resumes automatically and does not fill its log."""
 
 from pathlib import Path
 

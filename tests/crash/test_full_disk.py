@@ -69,7 +69,7 @@ def test_a_full_disk_is_refused_and_resumes(kind: str, small: Path) -> None:
     told = json.loads(done.stdout)
     reason = "diskSpaceWarningLevelRatio" if kind == "ratio" else "No space left on device"
     assert reason in told["refusal"] and str(small) in told["refusal"]
-    assert "resumes by itself" in told["refusal"]
+    assert "resumes automatically" in told["refusal"]
     assert told["sent"] > 50 and told["read"] > 50
     assert told["refused_then"] <= 60, "it took long to notice that there is room"
     assert told["missing"] == told["unread"] == []

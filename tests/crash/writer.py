@@ -1,4 +1,4 @@
-"""A process that stores letters as fast as it can, and says which ones are stored. Somebody will kill it.
+"""A process that stores letters as fast as it can, and says which ones are stored. The test kills it.
 
     python -m tests.crash.writer DIR --mode sync|async --run 7
 

@@ -112,7 +112,7 @@ class StoreClient:
         ledger.acknowledged(parcel, answer["offset"], places)
 
 
-# ── What the broker does with the index ─────────────────────────────────────────────────────────────────────────────
+# ── The broker and the index ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def index_ends(root: Path) -> dict[str, int]:
@@ -136,7 +136,7 @@ def keys_lost(broker: ApacheBroker, ends: dict[str, int]) -> range:
     return range(max(kept, default=0), int(begins[1]))
 
 
-# ── What the broker says of the files ───────────────────────────────────────────────────────────────────────────────
+# ── The broker's log about the files ────────────────────────────────────────────────────────────────────────────────
 
 _LINE = re.compile(r"(?m)^\S+ (WARN |ERROR) (.*)")
 
@@ -164,11 +164,11 @@ NOTHING_THERE = "The commitlog files are deleted, and delete the consume queue f
 
 
 HALF_RECORD = "CRC check failed"
-"""What it says of a record whose writer was killed half-way; nobody was told that it is there."""
+"""Its log line about a record whose writer was killed half-way, and that was not acknowledged."""
 
 
 def complaints(broker: ApacheBroker, *, empty: bool, killed: bool) -> list[str]:
-    """Warnings and errors in the broker's log that nobody has explained.
+    """Unexpected warnings and errors in the broker's log.
 
     `empty`: it found no files at its start. `killed`: it wrote last, was killed, and may have left half a record.
     """

@@ -1,4 +1,4 @@
-"""Real clients, driven by lines of text: they send, and receive what was sent."""
+"""Real clients, driven by lines of text: they send and receive messages."""
 
 from enum import Enum
 from pathlib import Path
@@ -32,8 +32,9 @@ JAVA_OPTIONS = {
 class Client:
     """One client process: a producer, and as many consumers as groups were subscribed."""
 
-    def __init__(self, kind: Kind, name_servers: str, home: Path) -> None:
-        self._talker = Talker(_command(kind, name_servers, home), home)
+    def __init__(self, kind: Kind, name_servers: str, home: Path, *credentials: str) -> None:
+        """`credentials`, an access key and a secret, are for Go; with Java's clients use `sign_as`."""
+        self._talker = Talker([*_command(kind, name_servers, home), *credentials], home)
         try:
             assert self._talker.line() == "ready"
         except AssertionError:
@@ -43,6 +44,17 @@ class Client:
     def send(self, topic: str, prefix: str, count: int) -> None:
         """Sends the bodies `prefix-0`, `prefix-1` …"""
         assert self._ask(f"send {topic} {prefix} {count}") == [str(count)]
+
+    def sign_as(self, access_key: str, secret: str) -> None:
+        """From now on, requests are signed."""
+        assert self._ask(f"as {access_key} {secret}") == [access_key]
+
+    def refusal(self, topic: str) -> str:
+        """Why a message can't be sent."""
+        self._talker.tell(f"send {topic} refused 1")
+        how, _, why = self._talker.line().partition(" ")
+        assert how == "failed", why
+        return why
 
     def subscribe(self, topic: str, group: str) -> None:
         """Starts a consumer, from the first message of the topic on."""

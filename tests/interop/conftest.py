@@ -1,4 +1,4 @@
-"""Fixtures: the two worlds, which stand side by side for the whole session, and what a test starts for itself."""
+"""Fixtures: the two worlds, which run for the whole session, and processes that a test starts for itself."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from .both import Both
 from .clients import Client, Kind
 from .mqadmin import MqAdmin
 from .scenarios import DELAYS, Driver, Scene
-from .servers import ApacheBroker, ApacheNameServer, ApacheStage, KourouNameServer, KourouRun, NameServer
+from .servers import CLUSTER, ApacheBroker, ApacheNameServer, ApacheStage, KourouNameServer, KourouRun, NameServer
 from .toolchain import prepare
 from .worlds import APACHE_STANDS_IN, CANDIDATE, StartBroker, StartClient, StartNameServer, World, needed
 
@@ -17,11 +18,17 @@ FOR_LONG_RUNS = (
     "[reference",  # Apache's own servers: the test proves itself, not Kourou
     "[apache-",
     "test_broker_consuming.py::test_order_with_two_consumers_and_failures[kourou-GO]",  # it asks for locks every 20 s
+    "test_broker_order.py::test_another_consumer_takes_over",  # a lock lives for a minute
+    "test_broker_order.py::test_locks_in_strict_mode[apache]",
+    "test_controller.py::test_mqadmin_prints_the_same_of_both_controllers",
+    "outlives_its_master[apaches-slave]",
+    "outlives_its_master[our-slave]",
     "test_broker_sending.py::test_bodies_small_and_large[kourou-JAVA_49",
     "test_liveness.py::test_one_of_two_name_servers_dies",
     "test_liveness.py::test_slave_learns_its_master",
     "test_queue_files.py",
     "test_recorded_bytes.py",
+    "test_replication.py",
     "test_store_files.py::test_apache_begins[stop]",
     "test_store_files.py::test_we_begin[stop]",
 )
@@ -37,7 +44,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Fetching what is missing takes longer than a test may; so it happens before them."""
+    """Missing files are fetched before the tests, because that takes longer than a test may."""
     if any(item.get_closest_marker("interop") for item in session.items) and not session.config.option.collectonly:
         prepare()
 
@@ -183,6 +190,15 @@ def driver_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartDriver]
             return known[kind]
 
         yield find
+
+
+@pytest.fixture(scope="session")
+def both(mqadmin: MqAdmin, driver_of: StartDriver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
+    """mqadmin against a broker of Apache's and one of ours that no other tests use, and that are alike."""
+    with ExitStack() as at_end:
+        apache = _stage(False, tmp_path_factory.mktemp("apache"), at_end)
+        ours = _stage(True, tmp_path_factory.mktemp("kourou"), at_end, f"brokerClusterName={CLUSTER}")
+        yield Both(apache, ours, mqadmin, driver_of(Kind.JAVA))
 
 
 @pytest.fixture

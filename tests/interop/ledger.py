@@ -1,4 +1,4 @@
-"""What a store must hold: every letter that was acknowledged, where it was said to be, and nothing that nobody wrote.
+"""The expected content of a store: every acknowledged letter, at its acknowledged place, and no other messages.
 
 A letter whose writer was killed before it could say so is in doubt. Whoever opens the store next settles it: from then
 on it is there, or it never was.
@@ -18,7 +18,7 @@ QUEUES = [
 
 @dataclass(frozen=True)
 class Seen:
-    """A stored message, whoever read it."""
+    """A stored message, from any reader."""
 
     topic: str
     queue: int
@@ -81,7 +81,7 @@ class Ledger:
         return len(self._places)
 
     def begun(self, parcel: Parcel) -> None:
-        """Somebody is about to write this."""
+        """A client is about to write this."""
         self._letters.update((letter.name, letter) for letter in parcel)
         self._doubtful.update(letter.name for letter in parcel)
 
@@ -104,7 +104,7 @@ class Ledger:
                     found.add(message.name)
                     self._check_place(message)
                 self._check_content(message)
-                # What was seen once stays, deliveries of delayed messages too.
+                # Messages that were seen once must remain, deliveries of delayed messages too.
                 assert self._stamps.setdefault(message.place, message.stamp) == message.stamp
         places = {message.place for seen in queues.values() for message in seen.messages}
         assert self._places.keys() - found == set(), "acknowledged, and gone"

@@ -42,7 +42,7 @@ class Letter:
 
     @property
     def properties(self) -> dict[str, str]:
-        """What the sender sets; a client and a broker add theirs."""
+        """The properties that the sender sets; clients and brokers add others."""
         properties = {NAME: self.name, **self.more}
         if self.keys:
             properties["KEYS"] = " ".join(self.keys)
@@ -66,7 +66,7 @@ Parcel = list[Letter]
 
 
 def parcels(turn: int, count: int, *, long_topic: bool) -> list[Parcel]:
-    """About `count` letters of one turn. Those to the long topic are for whoever is no client."""
+    """About `count` letters of one turn. Those to the long topic are not sent by clients."""
     made: list[Parcel] = []
     number = 0
     while number < count:

@@ -17,9 +17,16 @@ class MqAdmin:
         self._talker: Talker | None = self._start()
 
     def run(self, name_servers: str, command: str, *arguments: str) -> str:
-        """What the command printed, errors included, without the frames of its stack traces."""
+        """The output of the command, with errors, without the frames of its stack traces."""
+        return self._run([command, *arguments, "-n", name_servers])
+
+    def help(self) -> str:
+        """The list of commands."""
+        return self._run([])
+
+    def _run(self, words: list[str]) -> str:
         talker = self._talker = self._talker or self._start()
-        talker.tell(json.dumps([command, *arguments, "-n", name_servers]))
+        talker.tell(json.dumps(words))
         how, size = talker.line().split(" ")
         printed = talker.read(int(size))
         if how == "exit":

@@ -173,7 +173,7 @@ def index_entries(root: Path) -> set[tuple[int, int]]:
 
 @dataclass
 class Writer:
-    """Makes of letters what a broker makes of them, and appends that."""
+    """Makes records of letters as a broker does, and appends them."""
 
     store: Store
 
@@ -225,7 +225,7 @@ def write_until_killed(root: Path, store_host: str, turn: int, count: int) -> No
 
 
 def add_topics(root: Path) -> None:
-    """Enter all topics, as a broker does when somebody makes one. What is there stays."""
+    """Enter all topics, as a broker does when a topic is created. Existing ones are kept."""
     file = _metadata(root, TOPICS)
     known = file.load() or TopicConfigSerializeWrapper()
     table = dict(known.topic_config_table)

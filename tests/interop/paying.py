@@ -1,8 +1,8 @@
-"""A producer with transactions that is written by hand: it says exactly what a test wants, and sees every question."""
+"""A producer with transactions that is written by hand: it sends the requests of the test, and sees every question."""
 
 import json
 import time
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from tests.waiting import wait_for
 
@@ -15,7 +15,7 @@ PATIENCE_S = 60
 
 
 class Question(NamedTuple):
-    """What a broker asks about a half message."""
+    """A question of a broker about a half message."""
 
     key: str  # the unique key of the message
     ext: dict[str, str]
@@ -30,6 +30,12 @@ class Payer:
         self._asked = Connection(address)
         beat = {"clientID": f"hand-{group}", "producerDataSet": [{"groupName": group}], "consumerDataSet": []}
         assert self._asked.ask(RequestCode.HEART_BEAT, body=json.dumps(beat).encode()).code == 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         self.connection.close()

@@ -73,7 +73,7 @@ class Process:
 
 
 class Talker:
-    """A program that answers on its output what it is told on its input; its errors go to a file."""
+    """A program that answers the commands on its input on its output; its errors are written to a file."""
 
     def __init__(self, command: Sequence[str], home: Path, settings: Mapping[str, str] | None = None) -> None:
         home.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Runs the real classes of queue and index files, and records what they write.
+"""Runs the real classes of queue and index files, and records their output.
 
 `python -m tests.interop.queue_files` writes tests/data/java-queue-files-5.5.0.json anew, for unit tests without Java: a
 script, the sizes it ran with, and the files that it left.
@@ -36,7 +36,7 @@ class Java:
         self._classes = toolchain.classes("queuefiles", ["queuefiles"], self._jars)
 
     def run(self, folder: Path, sizes: Sizes, lines: Sequence[Line]) -> list[str]:
-        """What is answered to the questions among the lines."""
+        """The answers to the questions among the lines."""
         script = self._home / "script"
         script.write_text("".join("\t".join(map(str, line)) + "\n" for line in lines))
         start = [*java_command("quiet.xml", self._home), *OPEN_DOORS, "-cp", f"{self._classes}:{self._jars}/*"]
@@ -71,7 +71,7 @@ TAPED: list[Line] = [
 
 
 def record(java: Java) -> dict[str, Any]:
-    """What the recording says."""
+    """The content of the recording."""
     with tempfile.TemporaryDirectory() as folder:
         answers = java.run(Path(folder), SMALL, TAPED)
         files = {name: content.hex() for name, content in tree(Path(folder)).items()}

@@ -1,4 +1,4 @@
-"""Records anew what the real Java classes write: `python -m tests.interop.record`."""
+"""Records again the bytes that the real Java classes write: `python -m tests.interop.record`."""
 
 import subprocess
 import tempfile

@@ -34,7 +34,7 @@ _numbers = itertools.count()
 
 
 class ClientError(AssertionError):
-    """A client says why it could not do what it was told."""
+    """A command of a client failed; the text is the client's error."""
 
 
 class Driver:
@@ -50,7 +50,7 @@ class Driver:
             raise
 
     def ask(self, verb: str, **words: Any) -> list[Found]:
-        """What is found. Raises ClientError with the client's own words."""
+        """The messages found. Raises ClientError with the client's own text."""
         self._talker.tell(f"{verb} {urlencode({name: str(word) for name, word in words.items()})}")
         how, *found = self._talker.line().split(" ")
         if how != "ok":
@@ -138,7 +138,7 @@ class Scene:
             return connection.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}).code == 0
 
     def wait_for_end(self, topic: str, queue: int, offset: int) -> None:
-        """Until consumers can see what was sent to a queue, up to this offset: Apache's broker answers before."""
+        """Waits until consumers can see the messages of a queue up to this offset: Apache's broker answers before."""
         wait_equal(lambda: self.end_of(topic, queue), offset, PATIENCE_S)
 
     def end_of(self, topic: str, queue: int) -> int:

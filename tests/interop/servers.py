@@ -16,7 +16,7 @@ from tests.waiting import wait_for
 from . import toolchain
 from .processes import Process, accepts, free_port
 from .toolchain import MissingToolError
-from .wire import ROUTE, Connection
+from .wire import CONTROLLER_METADATA, ROUTE, Connection
 
 START_S = 240
 """A JVM that gets a fifteenth of a processor was seen to need more than 90 s to start."""
@@ -56,7 +56,7 @@ BROKER_SETTINGS: Mapping[str, object] = {
 
 
 class NameServer(Protocol):
-    """What a test needs of a name server, whoever wrote it."""
+    """The interface of a name server for tests, Kourou's or Apache's."""
 
     address: str
     home: Path
@@ -64,7 +64,7 @@ class NameServer(Protocol):
     def kill(self) -> None: ...
 
     def restart(self) -> None:
-        """Starts it anew, after `kill`, on the same port and in the same home."""
+        """Starts it again, after `kill`, on the same port and in the same home."""
 
 
 class ApacheNameServer:
@@ -82,6 +82,42 @@ class ApacheNameServer:
     def restart(self) -> None:
         self.process = Process(self._command, self.home)
         self.process.wait_until("Apache's name server", lambda: accepts(self.address), START_S)
+
+    def kill(self) -> None:
+        self.process.kill()
+
+
+class ApacheController:
+    """Elects the masters of broker groups. It is a group of one: the leader of itself."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        port = free_port()
+        self.address = f"127.0.0.1:{port}"
+        settings = {
+            "controllerType": "DLedger",
+            "controllerDLegerGroup": "controllers",
+            "controllerDLegerPeers": f"n0-{self.address}",
+            "controllerDLegerSelfId": "n0",
+            "controllerStorePath": home / "store",
+            "mappedFileSize": 1 << 20,
+        }
+        conf = _write_conf(home, settings)
+        main = "org.apache.rocketmq.controller.ControllerStartup"
+        self._command = _server_command(home, _tls_mode(False), "-Xmx256m", *OPEN_DOORS, main, "-c", str(conf))
+        self.restart()
+
+    def restart(self) -> None:
+        """Starts it; again, after `kill`, on the same port and in the same home."""
+        self.process = Process(self._command, self.home)
+        self.process.wait_until("Apache's controller", self._leads, START_S)
+
+    def _leads(self) -> bool:
+        if not accepts(self.address):
+            return False
+        with Connection(self.address) as connection:
+            answer = connection.ask(CONTROLLER_METADATA, {})
+            return (answer.ext or {}).get("controllerLeaderAddress") == self.address
 
     def kill(self) -> None:
         self.process.kill()
@@ -111,6 +147,38 @@ class KourouNameServer:
         self.process.kill()
 
 
+class KourouController:
+    """`kourou controller` in a process of its own; the leader of itself."""
+
+    def __init__(self, home: Path) -> None:
+        check_candidate()
+        self.home = home
+        self.address = f"127.0.0.1:{free_port()}"
+        settings = {
+            "controllerDLegerGroup": "controllers",
+            "controllerDLegerPeers": f"n0-{self.address}",
+            "controllerStorePath": home / "store",
+        }
+        self._conf = _write_conf(home, settings)
+        self.restart()
+
+    def restart(self) -> None:
+        """Starts it; again, after `kill`, on the same port and with the same file."""
+        command = [sys.executable, "-m", "kourou", "controller", "-c", str(self._conf)]
+        self.process = Process(command, self.home, {"HOME": str(self.home)})
+        self.process.wait_until("our controller", self._leads, START_S)
+
+    def _leads(self) -> bool:
+        if not accepts(self.address):
+            return False
+        with Connection(self.address) as connection:
+            answer = connection.ask(CONTROLLER_METADATA, {})
+            return (answer.ext or {}).get("controllerLeaderAddress") == self.address
+
+    def kill(self) -> None:
+        self.process.kill()
+
+
 class KourouRun:
     """`kourou run`: a name server and a broker in a process of their own, which may end and come again."""
 
@@ -122,11 +190,21 @@ class KourouRun:
         self.restart()
 
     def restart(self) -> None:
-        """Starts it; anew, after its end, on the same ports and with the same store."""
+        """Starts it, also after its end, on the same ports and with the same store."""
         ready = self.home / "ready.json"
         ready.unlink(missing_ok=True)
         where = ["--namesrv-port", self._ports[0], "--port", self._ports[1], "--store", str(self.home / "store")]
-        command = [sys.executable, "-m", "kourou", "run", *where, "--ready-file", str(ready), *self._settings]
+        command = [
+            sys.executable,
+            "-m",
+            "kourou",
+            "run",
+            "--no-console",
+            *where,
+            "--ready-file",
+            str(ready),
+            *self._settings,
+        ]
         self.process = Process(command, self.home, {"HOME": str(self.home)})
         self.process.wait_until("kourou run", ready.exists, START_S)
         told = json.loads(ready.read_text())
@@ -138,6 +216,32 @@ class KourouRun:
         """Asks it to stop, and waits until it has; that must go well."""
         self.process.terminate()
         assert self.process.wait_end(START_S) == 0, self.process.said()[-2000:]
+
+    def kill(self) -> None:
+        self.process.kill()
+
+
+class KourouBroker:
+    """`kourou broker`: one broker of a group, with a name server elsewhere; it may end and come again."""
+
+    def __init__(self, home: Path, name: str, name_servers: str, settings: Mapping[str, object]) -> None:
+        check_candidate()
+        self.home = home
+        self.store = home / "store"
+        port = free_port(-2, 1)
+        self.address = f"127.0.0.1:{port}"
+        own = {"brokerClusterName": CLUSTER, "brokerName": name, "listenPort": port, "storePathRootDir": self.store}
+        conf = _write_conf(home, {**own, **settings})
+        self._command = [sys.executable, "-m", "kourou", "broker", "-n", name_servers, "-c", str(conf)]
+        self.restart()
+
+    def restart(self) -> None:
+        """Starts it, also after its end, on the same port and with the same store."""
+        ready = self.home / "ready.json"
+        ready.unlink(missing_ok=True)
+        command = [*self._command, "--ready-file", str(ready)]
+        self.process = Process(command, self.home, {"HOME": str(self.home)})
+        self.process.wait_until("kourou broker", ready.exists, START_S)
 
     def kill(self) -> None:
         self.process.kill()
@@ -206,7 +310,7 @@ class ApacheBroker:
             self.restart()
 
     def restart(self) -> None:
-        """Starts it; anew, after its end, on the same port and in the same home. What it said before is forgotten."""
+        """Starts it, also after its end, on the same port and in the same home. Its earlier output is dropped."""
         for said in ("output.txt", "server.log"):
             (self.home / said).unlink(missing_ok=True)
         self.process = Process(self._command, self.home)

@@ -10,6 +10,7 @@ from tests.waiting import wait_equal, wait_for
 
 from .clients import Kind
 from .conftest import ON_KOUROU, scene_id
+from .mqadmin import MqAdmin
 from .scenarios import PATIENCE_S, ClientError, Driver, Found, Scene, bodies, properties
 
 pytestmark = pytest.mark.interop
@@ -44,7 +45,28 @@ def test_where_a_new_group_begins(scene: Scene, where: str) -> None:
     assert sorted(bodies(scene.received(name, 5))) == ["first-0"] * 4 + ["made-0"]
 
 
-# ── Who gets them ─────────────────────────────────────────────────────────────────────────────────────────────────
+def test_a_topic_that_must_not_be_read_any_more(scene: Scene, mqadmin: MqAdmin) -> None:
+    """A pull that waits at the broker meanwhile gets nothing either."""
+    topic = scene.new_topic("forbidden", queues=())
+    name = scene.consume(topic, scene.name("group"))
+    scene.send(topic, "before", how="queue", queue=1)
+    assert sorted(bodies(scene.received(name, 2))) == ["before-0", "made-0"]
+    set_permission(scene, mqadmin, topic, "2")
+    scene.send(topic, "meanwhile", how="queue", queue=1)
+    assert scene.received(name, 1, 3) == []
+    set_permission(scene, mqadmin, topic, "6")
+    assert bodies(scene.received(name, 1)) == ["meanwhile-0"]
+
+
+def set_permission(scene: Scene, mqadmin: MqAdmin, topic: str, permission: str) -> None:
+    broker = scene.broker
+    printed = mqadmin.run(
+        broker.name_server_address, "updateTopicPerm", "-t", topic, "-b", broker.address, "-p", permission
+    )
+    assert "success" in printed
+
+
+# ── Assignment ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Rounds:
@@ -224,6 +246,27 @@ def test_delay_levels(scene: Scene) -> None:
     raise AssertionError(f"{late} ms late, as {bodies(received)}")
 
 
+def test_timers(scene: Scene) -> None:
+    """The same with an exact delay. Apache's broker delivers up to a second later, and then some."""
+    topic = scene.new_topic("timed", queues=())
+    name = scene.consume(topic, scene.name("group"))
+    assert bodies(scene.received(name, 1)) == ["made-0"]
+    for _ in range(TRIES):
+        scene.send(topic, "two", timer=2_345)
+        scene.send(topic, "one", timer=1_050)
+        scene.send(topic, "now")
+        by_body = {one["body"]: one for one in scene.received(name, 3)}
+        assert by_body.keys() == {"now-0", "one-0", "two-0"}
+        late = [
+            int(by_body[body]["arrived"]) - int(by_body[body]["born"]) - delay_ms
+            for body, delay_ms in (("one-0", 1_050), ("two-0", 2_345))
+        ]
+        assert min(late) >= -5, f"{late} ms late"
+        if max(late) < 2_500:
+            return
+    raise AssertionError(f"{late} ms late")
+
+
 # ── By asking ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -271,7 +314,7 @@ def test_lite_pull_consumer(scene: Scene) -> None:
     assert int(kept["offset"]) >= 1
     wait_equal(lambda: scene.ask("kept", topic=topic, group=group, queue=1), [kept], PATIENCE_S)
 
-    # Whoever comes back goes on; and may go elsewhere.
+    # A consumer that returns continues; it may get other queues.
     scene.send(topic, "later", how="queue", queue=1)
     scene.ask("lite", name=name, topic=topic, group=group, assign=1)
     assert bodies(scene.driver.ask("poll", name=name, count=1)) == ["later-0"]

@@ -1,4 +1,4 @@
-"""mqadmin prints the same of our broker as of Apache's, and what it changes shows.
+"""mqadmin prints the same with Kourou's broker as with Apache's, and its changes have an effect.
 
 Each command runs against both, and what it prints must be alike but for ids, times, addresses and rates; so what a test
 then asserts of the one text holds for both brokers.
@@ -6,7 +6,6 @@ then asserts of the one text holds for both brokers.
 
 import json
 import re
-from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -15,101 +14,11 @@ from tests.waiting import wait_for
 
 from kourou.broker.properties import ACTED_ON, is_apaches
 
-from .clients import Kind
-from .conftest import SETTINGS, StartDriver
-from .mqadmin import MqAdmin
-from .scenarios import Driver, Scene
-from .servers import CLUSTER, ApacheStage, KourouRun
-from .worlds import needed
+from .both import CLIENT, PATIENCE_S, Both, masked, rows
+from .scenarios import Scene
+from .servers import CLUSTER
 
 pytestmark = pytest.mark.interop
-
-Stage = KourouRun | ApacheStage
-
-PATIENCE_S = 60
-
-CLIENT = r"[\d.]+@(?:\d+#\d+|consumer-\d+-\d+)"
-
-MASKS = (
-    (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d([,.]\d{3})?", "TIME"),
-    (r"\b1[6-9]\d{11}\b", "MS"),
-    (r"\b[0-9A-F]{32}\b", "ID"),
-    (CLIENT, "CLIENT"),
-    (r"127\.0\.0\.1:\d+", "PEER"),
-    (r"(?<![\d.])\d+\.\d+(?![\d.])", "RATE"),
-    (r"spentTimeMills=\d+", "spentTimeMills=N"),
-    (r"[ \t]+", " "),
-)
-
-
-class Both:
-    """The two brokers, Apache's first."""
-
-    def __init__(self, apache: Stage, ours: Stage, admin: MqAdmin, driver: Driver) -> None:
-        self._stages = (apache, ours)
-        self._admin = admin
-        self.driver = driver
-
-    def texts(self, command: str, *arguments: str) -> list[str]:
-        """What is printed of each. BROKER among the arguments stands for the broker's address, in the text too."""
-        return [self._run(stage, command, *arguments) for stage in self._stages]
-
-    def _run(self, stage: Stage, command: str, *arguments: str) -> str:
-        arguments = tuple(word.replace("BROKER", stage.address) for word in arguments)
-        text = self._admin.run(stage.name_server_address, command, *arguments)
-        text = text.replace(stage.address, "BROKER").replace(stage.name_server_address, "NAMESRV")
-        return text.replace(str(stage.home), "HOME")
-
-    def run(self, command: str, *arguments: str, ready: Callable[[str], bool] | None = None) -> str:
-        """What is printed of both, masked; once it is `ready` with each, if need be."""
-        if ready is not None:
-            for stage in self._stages:
-                wait_for(command, partial(self._is, stage, ready, command, *arguments), PATIENCE_S)
-        expected, printed = map(masked, self.texts(command, *arguments))
-        assert printed == expected
-        return expected
-
-    def _is(self, stage: Stage, ready: Callable[[str], bool], command: str, *arguments: str) -> bool:
-        return ready(self._run(stage, command, *arguments))
-
-    def run_one(self, number: int, command: str, *arguments: str, word: str = "") -> str:
-        """What is printed of one of them: 0 is Apache's, 1 ours. WORD among the arguments stands for `word`."""
-        return self._run(self._stages[number], command, *(argument.replace("WORD", word) for argument in arguments))
-
-    def run_ours(self, command: str, *arguments: str) -> str:
-        return self.run_one(1, command, *arguments)
-
-    def each(self, act: Callable[[Scene], str]) -> list[str]:
-        """What clients do with each."""
-        driver = self.driver
-        return [act(Scene(stage, driver, lambda: driver, lambda: driver)) for stage in self._stages]
-
-    def each_run(self, command: str, *arguments: str, words: list[str]) -> str:
-        """As `run`, where an argument differs: WORD stands for the one or the other."""
-        texts = [masked(self.run_one(number, command, *arguments, word=word)) for number, word in enumerate(words)]
-        assert texts[1] == texts[0]
-        return texts[0]
-
-
-def masked(text: str) -> str:
-    for pattern, word in MASKS:
-        text = re.sub(pattern, word, text)
-    return "\n".join(line.rstrip() for line in text.splitlines())
-
-
-def rows(text: str) -> list[list[str]]:
-    """A table without its head."""
-    return [line.split() for line in text.splitlines() if line.strip() and not line.startswith("#")]
-
-
-@pytest.fixture(scope="module")
-def both(
-    apache_stage: Stage, mqadmin: MqAdmin, driver_of: StartDriver, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Both]:
-    with needed():
-        ours = KourouRun(tmp_path_factory.mktemp("kourou"), f"brokerClusterName={CLUSTER}", *SETTINGS)
-    yield Both(apache_stage, ours, mqadmin, driver_of(Kind.JAVA))
-    ours.kill()
 
 
 @pytest.fixture
@@ -192,6 +101,31 @@ def test_topic_is_made_changed_and_deleted(both: Both) -> None:
 def test_topic_is_refused(both: Both, arguments: tuple[str, ...], reason: str) -> None:
     text = both.run("updateTopic", "-b", "BROKER", *arguments)
     assert re.sub(r"\s+", " ", reason) in text
+
+
+@pytest.mark.parametrize("order", [False, True], ids=["concurrent", "in-order"])
+def test_static_topic_is_used(both: Both, order: bool) -> None:
+    """The Java client sends to the queues by their global numbers, and consumes them."""
+    name, group = f"static-{order}", f"g-static-{order}"
+    both.run("updateSubGroup", "-g", group, "-c", CLUSTER)
+    both.run("updateStaticTopic", "-t", name, "-qn", "3", "-b", "broker-a")
+    both.run("topicRoute", "-t", name, ready=lambda text: "topicQueueMappingByBroker" in text)
+    try:
+        found = both.each(lambda scene: _use(scene, name, group, order))
+        assert found[0] == found[1] == "0 1 2"
+        text = both.run("topicStatus", "-t", name, ready=lambda text: text.count("__syslo__global__") == 3)
+        assert sum(int(row[3]) for row in rows(text) if row[0] == "broker-a") == 6
+    finally:
+        both.run("deleteTopic", "-t", name, "-c", CLUSTER)
+
+
+def _use(scene: Scene, topic: str, group: str, order: bool) -> str:
+    name = scene.consume(topic, group, order=1) if order else scene.consume(topic, group)
+    sent = scene.send(topic, "fixed", 6)
+    got = scene.received(name, 6)
+    assert sorted(one["body"] for one in got) == [f"fixed-{number}" for number in range(6)]
+    scene.close(name)
+    return " ".join(sorted({one["queue"] for one in sent}))
 
 
 def test_topics_and_groups_from_files(both: Both, tmp_path: Path) -> None:

@@ -70,18 +70,32 @@ def test_clients_go_on_after_a_crash_of_the_broker(own_scene: Scene) -> None:
     acknowledged.update(f"before.{n}-0" for n in range(40) if own_scene.send(topic, f"before.{n}"))
     own_scene.broker.kill()
     own_scene.broker.restart()
-
-    def send(body: str) -> bool:
-        try:
-            return bool(own_scene.send(topic, body))
-        except ClientError:  # it has not found the broker again
-            return False
-
     for n in range(40):
-        wait_for("a send that succeeds", partial(send, f"after.{n}"), 60)
+        wait_for("a send that succeeds", partial(can_send, own_scene, topic, f"after.{n}"), 60)
         acknowledged.add(f"after.{n}-0")
     got: Counter[str] = Counter()
     while acknowledged - got.keys():
         came = bodies(own_scene.received(name, 1, 60))
         assert came, f"never came: {acknowledged - got.keys()}"
         got.update(came)
+
+
+def test_a_consumer_with_short_heartbeats_goes_on_after_a_crash(
+    start_run: StartRun, driver_of: StartDriver, start_driver: StartDriver
+) -> None:
+    """Heartbeats leave out subscriptions that have not changed, and the broker has forgotten them."""
+    scene = Scene(start_run(), driver_of(Kind.JAVA), lambda: start_driver(Kind.JAVA), lambda: start_driver(Kind.GO))
+    topic = scene.new_topic("short")
+    name = scene.consume(topic, scene.name("group"), short=1)
+    assert len(scene.received(name, 5)) == 5
+    scene.broker.kill()
+    scene.broker.restart()
+    wait_for("a send that succeeds", partial(can_send, scene, topic, "after"), 60)
+    assert received_of(scene, name, "after", 1) == ["after-0"]
+
+
+def can_send(scene: Scene, topic: str, body: str) -> bool:
+    try:
+        return bool(scene.send(topic, body))
+    except ClientError:  # the client has not found the broker again
+        return False

@@ -1,4 +1,4 @@
-"""Real clients send in every way they know, and what they sent is what consumers get."""
+"""Real clients send in all their ways, and consumers get exactly these messages."""
 
 import pytest
 
@@ -58,7 +58,7 @@ def test_unicode_everywhere(scene: Scene) -> None:
     topic = scene.name("unicode")
     own = properties(größe="大きい 🐘 = \\u0041")
     scene.send(topic, "corps-体-🚀", tag="étiquette-鍵", keys="clé-🔑", flag=7, **own)
-    # The Go client makes hashes of other bytes than Java, so that it finds no tag beyond ASCII, whoever is the broker.
+    # The Go client makes hashes of other bytes than Java, so that it finds no tag beyond ASCII, with any broker.
     tags = "*" if scene.kind is Kind.GO else "other || étiquette-鍵"
     (received,) = scene.received(scene.consume(topic, scene.name("group"), tags=tags), 1)
     assert received["body"] == "corps-体-🚀-0"

@@ -1,4 +1,4 @@
-"""Traces of the real Java client, in the usual topic and in one of their own, as mqadmin finds them."""
+"""Traces of the real clients, in the usual topic and in one of their own, as mqadmin finds them."""
 
 import re
 
@@ -7,7 +7,6 @@ from tests.waiting import wait_for
 
 from kourou.protocol.codes import RequestCode
 
-from .clients import Kind
 from .mqadmin import MqAdmin
 from .scenarios import PATIENCE_S, Scene, bodies
 from .wire import Connection
@@ -17,8 +16,6 @@ pytestmark = pytest.mark.interop
 
 @pytest.mark.parametrize("trace_topic", ["RMQ_SYS_TRACE_TOPIC", "own"])
 def test_what_happened_to_a_message(scene: Scene, mqadmin: MqAdmin, trace_topic: str) -> None:
-    if scene.kind is not Kind.JAVA:
-        pytest.skip("one client is enough")
     traces = scene.new_topic("traces", queues=()) if trace_topic == "own" else trace_topic
     topic, senders, group = scene.new_topic("traced", queues=()), scene.name("senders"), scene.name("group")
     (sent,) = scene.send(topic, "m", group=senders, trace=traces)

@@ -1,4 +1,4 @@
-"""Brokers come and go, name servers too; what is left goes on."""
+"""Brokers and name servers start and stop; the others continue."""
 
 import re
 from functools import partial

@@ -1,4 +1,4 @@
-"""mqadmin prints the same with our name server as with Apache's, and what it changes shows.
+"""mqadmin prints the same with Kourou's name server as with Apache's, and its changes have an effect.
 
 Each command runs in both worlds, and what it prints must be alike but for addresses and the like; so what a test then
 asserts of the one text holds in both worlds.
@@ -17,7 +17,7 @@ from .worlds import World
 
 pytestmark = pytest.mark.interop
 
-# What a name server's settings say about its machine, and not about its behaviour.
+# Settings of a name server that depend on its machine, and not on its behaviour.
 OF_THE_MACHINE = {"listenPort", "bindAddress", "kvConfigPath", "configStorePath", "rocketmqHome"}
 
 
@@ -41,7 +41,7 @@ class Both:
         return route
 
     def queues(self, topic: str) -> dict[str, Any]:
-        """What the route says of the topic's queues on the only broker."""
+        """The topic's queues on the only broker, from the route."""
         (queues,) = self.route(topic)["queueDatas"]
         assert isinstance(queues, dict)
         return queues

@@ -1,4 +1,4 @@
-"""Real clients find a real broker through the name server, send, and get back what they sent."""
+"""Real clients find a real broker through the name server, send messages, and receive them."""
 
 import ssl
 

@@ -21,7 +21,7 @@ def test_committed_recording_is_what_the_real_classes_write(name: str, tmp_path:
     assert [_title(line) for line in recorded] == [_title(line) for line in expected]
     for line, wanted in zip(recorded, expected, strict=True):
         if line["fields"].get("stable") is False:
-            # What a compression library writes is its own affair; what is read from it is not.
+            # The compressed bytes may differ between libraries; the decompressed ones must not.
             assert line["hex"]
             assert line["fields"] == wanted["fields"], _title(line)
         else:

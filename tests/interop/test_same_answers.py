@@ -205,8 +205,8 @@ def test_registration_with_a_wrong_checksum_is_refused(client: Twins, broker: Br
     assert client.ask(ROUTE, {"topic": "New"}).code == 0
 
 
-def test_one_topic_of_an_unknown_broker_is_no_registration(client: Twins, name_servers: Pair) -> None:
-    """Such a body is what a broker sends when a topic changes; the broker itself must be known by then."""
+def test_a_single_topic_of_an_unknown_broker_does_not_register_it(client: Twins, name_servers: Pair) -> None:
+    """A broker sends such a body when a topic changes; the broker itself must be known by then."""
     stranger = Broker(name_servers, "made-s")
     try:
         assert stranger.register("Only").code == 1

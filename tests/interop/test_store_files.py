@@ -148,7 +148,7 @@ class Directory:
         assert our_store.index_entries(apart) == our_store.index_entries(self.root)
 
     def _write_and_die(self, count: int) -> None:
-        """In a process of its own, of which nothing but what it said is known."""
+        """In a process of its own, of which only the output is known."""
         arguments = [str(self.root), self._broker.address, str(self._turn), str(count)]
         command = [sys.executable, "-m", "tests.interop.our_store", *arguments]
         child = Talker(command, self.home / "ours", {"PYTHONPATH": os.pathsep.join([str(REPOSITORY), *sys.path])})

@@ -1,4 +1,4 @@
-"""The cache of fetched and built things: made once, anew when its sources change, never half."""
+"""The cache of fetched and built files: made once, again when the sources change, and never in part."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -32,7 +32,7 @@ def test_many_at_once_make_it_once(source: Path) -> None:
     assert (places[0] / "product").read_text() == "one"
 
 
-def test_changed_source_makes_it_anew(source: Path) -> None:
+def test_changed_source_builds_it_again(source: Path) -> None:
     def make(folder: Path) -> None:
         (folder / "product").write_text(source.read_text())
 

@@ -1,4 +1,4 @@
-"""What the tests run, fetched and built once per machine: jars, Java classes, the Go driver.
+"""Programs for the tests, fetched and built once per machine: jars, Java classes, the Go driver.
 
 Each product lives in the cache in a folder named by a hash of what it is made from, so that a changed pom or source
 makes a new one. A file lock per product keeps test runs at the same time from making it twice; a folder is renamed
@@ -33,7 +33,7 @@ class MissingToolError(Exception):
 
 
 def prepare() -> None:
-    """Fetches and builds what the cache lacks, before the first test and its time limit; says nothing of failures.
+    """Fetches and builds missing files of the cache, before the first test and its time limit; ignores failures.
 
     Whoever needs what could not be made meets the error again, without a second try.
     """

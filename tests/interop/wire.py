@@ -12,6 +12,7 @@ from typing import Any, Self
 
 RESPONSE, ONE_WAY = 1, 2
 ROUTE = 105
+CONTROLLER_METADATA = 1005
 
 PATIENCE_S = 30.0
 

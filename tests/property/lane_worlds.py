@@ -1,5 +1,6 @@
 """Two brokers that get the same bytes: one serves them in the fast lane as far as that goes, the other never does."""
 
+from collections import Counter
 from collections.abc import Sequence
 from random import Random
 from typing import Any
@@ -28,6 +29,7 @@ class World(SimulatedBroker):
 
     def __init__(self, *, fast: bool, settings: BrokerSettings, store_settings: StoreSettings = SMALL_STORE) -> None:
         super().__init__(SimulatedDisk(Random(1)), settings, store_settings, chance=Random(7), lane=fast)
+        self.machine.meters.start(self.machine.outbox, self.machine.writer)
         self.wires = [Wire(self, address) for address in ("127.0.0.1:1001", "127.0.0.2:1002", "[2001:db8::1]:1003")]
         self.clients.extend(self.wires)
 
@@ -66,6 +68,8 @@ class World(SimulatedBroker):
         machine, store = self.machine, self.store
         segments = store.log.segments
         offsets, index = machine.offsets, ROOT / "index"
+        if machine.lane is not None:
+            machine.lane.hand_over(machine.meters)
         return {
             "answers": [bytes(wire.sent) for wire in self.wires],
             "errors": [str(wire.decoder.error) for wire in self.wires],
@@ -79,12 +83,22 @@ class World(SimulatedBroker):
             "stats": _counts(machine.stats),
             "topics": machine.topics.table,
             "groups": machine.groups.table,
+            "transactions": _transactions(machine.transactions),
             "waiting": (
                 machine.pull.polls.waiting,
                 machine.writer.waiting,
                 machine.writer.failed,
             ),
         }
+
+    def latencies(self) -> dict[tuple[str, str, str], int]:
+        """How many requests were timed."""
+        if self.machine.lane is not None:
+            self.machine.lane.hand_over(self.machine.meters)
+        found: Counter[tuple[str, str, str]] = Counter()
+        for rpc, histogram in self.machine.meters.latencies.items():
+            found[rpc.request, rpc.response, rpc.result] += sum(histogram.buckets)
+        return dict(found)
 
     def _entries(self, topic: str, queue_id: int) -> tuple[int, int, int, bytes]:
         queue = self.store.queues.ensure(topic, queue_id)
@@ -103,6 +117,18 @@ def _counts(stats: Any) -> dict[str, object]:
         **{name: {key: _item(item) for key, item in table.items()} for name, table in tables.items()},
         **{name: _item(item) for name, item in single.items()},
         "reads": (stats.found, stats.missed),
+        "traffic": dict(stats.traffic),
+    }
+
+
+def _transactions(transactions: Any) -> dict[str, object]:
+    counts, halves = transactions.counts, transactions.halves
+    ledger = halves.ledger
+    return {
+        "counts": (counts.open, counts.commits, counts.rollbacks, counts.latencies),
+        "version": counts.wrapper().data_version,
+        "ledger": (ledger.floor, ledger.position, ledger.safe_position, bytes(ledger._fates)),
+        "ends": (list(halves.pending._offsets), halves.pending._size, halves.op_queue.position),
     }
 
 

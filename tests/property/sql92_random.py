@@ -152,7 +152,7 @@ class Maker:
 
 
 def check(text: str, messages: list[dict[str, str]]) -> bool:
-    """The broker's evaluator gives what the obvious one gives, within its steps. Did the expression compile?"""
+    """The broker's evaluator gives the result of the simple one, within its steps. Returns whether it compiled."""
     try:
         expected = model.compiled(text)
     except model.CompileError:

@@ -1,4 +1,4 @@
-"""Client parts against simple models: what is held, how queues are shared, batches, properties."""
+"""Parts of the client against simple models: unsettled messages, sharing of queues, batches, properties."""
 
 from hypothesis import given, strategies as st
 

@@ -1,4 +1,4 @@
-"""The simulated disk against the real one, and against a model of what a power cut may leave; random metadata."""
+"""The simulated disk against the real one, and against a model of power failures; random metadata."""
 
 import tempfile
 from collections.abc import Callable
@@ -133,7 +133,7 @@ def test_the_twin_does_what_the_real_disk_does(todo: list[Step]) -> None:
 
 
 class Model:
-    """What a power cut may leave of one segment: per sector, the bytes that were there at the last sync and since."""
+    """The possible contents of a segment after a power failure: per sector, those at the last sync and since."""
 
     def __init__(self) -> None:
         self.safe = bytes(SIZE)
@@ -188,7 +188,7 @@ def test_a_power_cut_leaves_what_it_may(todo: list[int | str], seed: int) -> Non
         found = image.read(Path("/0"))
         assert found is not None
         assert model.allows(found)
-        # What a crash left is there for good.
+        # The contents after a crash are durable.
         assert image.crash().read(Path("/0")) == found
 
 

@@ -36,6 +36,7 @@ CHANGES = (
     b"maxFilterMessageSize=16000",
     b"maxTransferCountOnMessageInMemory=100\nmaxTransferBytesOnMessageInMemory=1000",
 )
+SOON_MS = 1_700_000_060_123
 BULK = int(PullSysFlag.BULK)
 QUEUE = {"consumerGroup": "readers", "topic": "orders", "queueId": "1"}
 SYNC = replace(SMALL_STORE, flush_mode=FlushMode.SYNC)
@@ -97,6 +98,40 @@ def go(code: int, ext: dict[str, str], body: bytes = b"", *, opaque: int = 7) ->
     return (4 + len(header) + len(body)).to_bytes(4) + len(header).to_bytes(4) + header + body
 
 
+RAW = _properties.encode(USUAL).encode()
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+HALF = "TRAN_MSG\x01true\x02PGROUP\x01writers\x02"
+
+
+def half(**given: Any) -> bytes:
+    """A half message."""
+    return java(310, send_header(**{"sys_flag": 4, "properties": RAW.decode() + HALF} | given), b"half")
+
+
+def end(queue_offset: int, log_offset: int, **given: str) -> bytes:
+    """A commit, as Java's client writes it."""
+    ext = {
+        "topic": "orders",
+        "producerGroup": "writers",
+        "tranStateTableOffset": str(queue_offset),
+        "commitLogOffset": str(log_offset),
+        "commitOrRollback": "8",
+        "fromTransactionCheck": "false",
+        "msgId": "7F0000010A5C2A139A6D4E8B3C5F0001",
+        "transactionId": "7F0000010A5C2A139A6D4E8B3C5F0001",
+        "bname": "broker-a",
+    }
+    return java(37, {name: value for name, value in (ext | given).items() if value}, flag=2)
+
+
+def half_place(twins: Twins, queue_offset: int) -> int:
+    """Where a half message is in the log."""
+    queue = twins.general.store.queues.get(HALF_TOPIC, 0)
+    assert queue is not None
+    offset: int = queue.entry(queue_offset)[0]
+    return offset
+
+
 def batch(entries: list[tuple[int, bytes, bytes]]) -> bytes:
     """The body of SEND_BATCH_MESSAGE: flag, body and properties of each message."""
     return b"".join(
@@ -124,14 +159,15 @@ def prepared(twins: Twins) -> Twins:
     for queue_id in range(4):
         twins.read(java(310, send_header(queue_id=queue_id)))
         twins.read(java(310, send_header(queue_id=queue_id, topic="bills")))
+    twins.read(half())
+    twins.read(java(310, send_header(properties=RAW.decode() + "TIMER_DELAY_SEC\x01100\x02")))
     twins.read(heartbeat())
     twins.compare()
     return twins
 
 
-# ── What it takes, and what it leaves ───────────────────────────────────────────────────────────────────────────────
+# ── Requests that it serves, or leaves ───────────────────────────────────────────────────────────────────────────────
 
-RAW = _properties.encode(USUAL).encode()
 TAKEN = {
     "a send": java(310, send_header(), b"hello"),
     "as Go writes it": go(310, send_header(), b"hello"),
@@ -146,6 +182,27 @@ TAKEN = {
         320, send_header(batch=True, properties="WAIT\x01true\x02"), batch([(0, b"a", RAW), (3, b"bc", b"")])
     ),
     "a batch by the other code": java(310, send_header(batch=True), batch([(0, b"a", RAW)])),
+    "a half message": half(),
+    "a half message with other bits": half(sys_flag=13),
+    "a half message that nobody waits for": java(
+        310, send_header(properties=HALF + RAW.decode(), queue_id=3), b"half", flag=2
+    ),
+    "a timed message": java(310, send_header(properties=RAW.decode() + f"TIMER_DELIVER_MS\x01{SOON_MS}\x02")),
+    "a message that is due after some seconds": java(
+        310, send_header(properties="TIMER_DELAY_SEC\x019\x02" + RAW.decode(), queue_id=3)
+    ),
+    "a message that is due in milliseconds": java(
+        310, send_header(topic="bills", properties=RAW.decode() + "TIMER_DELAY_MS\x012345\x02")
+    ),
+    "a message of an ordered sequence": java(310, send_header(properties=RAW.decode() + "__SHARDINGKEY\x0142\x02")),
+    "an ordered batch": java(
+        320,
+        send_header(batch=True, properties="__SHARDINGKEY\x0142\x02"),
+        batch([(0, b"a" * 3000, RAW), (0, b"b", RAW)]),
+    ),
+    "an ordered message that is timed": java(
+        310, send_header(properties=RAW.decode() + "__SHARDINGKEY\x0142\x02TIMER_DELAY_SEC\x019\x02")
+    ),
     "a pull": java(11, pull_header()),
     "a pull that commits": java(11, pull_header(sys_flag=3, commit_offset=1)),
     "a pull with its subscription": java(11, pull_header(sys_flag=6, subscription="paid || open")),
@@ -159,7 +216,20 @@ LEFT = {
     "any queue": java(310, send_header(queue_id=-1)),
     "a topic for retries": java(310, send_header(topic="%RETRY%readers")),
     "a delay": java(310, send_header(properties=RAW.decode() + "DELAY\x013\x02")),
-    "a half message": java(310, send_header(sys_flag=4, properties=RAW.decode() + "TRAN_MSG\x01true\x02")),
+    "a half message of another kind": half(properties=RAW.decode() + "TRAN_MSG\x01TRUE\x02PGROUP\x01writers\x02"),
+    "a half message that is delayed": half(properties=RAW.decode() + HALF + "DELAY\x013\x02"),
+    "a half message that is timed": half(properties=RAW.decode() + HALF + "TIMER_DELAY_SEC\x013\x02"),
+    "bits of a transaction": java(310, send_header(sys_flag=4)),
+    "a batch in one record": java(310, send_header(sys_flag=0xC0)),
+    "a batch of batches in one record": java(320, send_header(batch=True, sys_flag=0x80), batch([(0, b"a", RAW)])),
+    "a delayed batch": java(320, send_header(batch=True, properties="DELAY\x013\x02"), batch([(0, b"a", RAW)])),
+    "a batch of half messages": java(320, send_header(batch=True, properties=HALF), batch([(0, b"a", RAW)])),
+    "a time in the past": java(310, send_header(properties=RAW.decode() + "TIMER_DELIVER_MS\x0117\x02")),
+    "a time too far away": java(310, send_header(properties=RAW.decode() + "TIMER_DELAY_SEC\x0199999999\x02")),
+    "two times": java(310, send_header(properties=RAW.decode() + "TIMER_DELAY_SEC\x013\x02TIMER_DELAY_MS\x0150\x02")),
+    "no time": java(310, send_header(properties=RAW.decode() + "TIMER_DELAY_SEC\x01soon\x02")),
+    "no delay": java(310, send_header(properties=RAW.decode() + "TIMER_DELAY_MS\x010\x02")),
+    "the end of what is not there": end(77, 12345),
     "no unique key": java(310, send_header(properties="KEYS\x01a\x02")),
     "a property twice": java(310, send_header(properties=RAW.decode() + "KEYS\x01b\x02")),
     "the region given": java(310, send_header(properties=RAW.decode() + "MSG_REGION\x01x\x02")),
@@ -187,11 +257,161 @@ def test_it_takes_what_is_usual(name: str, store_settings: Any) -> None:
     twins.compare()
 
 
+@pytest.mark.parametrize("store_settings", [SMALL_STORE, SYNC], ids=["async", "sync"])
+def test_it_counts_latencies_as_the_general_path_does(store_settings: Any) -> None:
+    """Requests are told apart by their numbers, which clients give each of them."""
+    twins = Twins(store_settings=store_settings)
+    twins.read(java(310, send_header(queue_id=1), opaque=1))
+    twins.read(heartbeat())
+    twins.read(
+        b"".join(
+            (
+                java(310, send_header(), opaque=10),
+                java(310, send_header(batch=True), batch([(0, b"a", RAW)]), opaque=11),
+                java(320, send_header(batch=True), batch([(0, b"a", RAW), (0, b"b", RAW)]), opaque=12),
+                java(320, send_header(batch=True), batch([(0, b"a", RAW)]), opaque=13, flag=2),
+                java(310, send_header(), opaque=14, flag=2),
+                java(11, pull_header(), opaque=15),
+                java(310, send_header(topic="another"), opaque=16),
+            )
+        )
+    )
+    twins.compare()
+    fast, general = twins.fast.latencies(), twins.general.latencies()
+    assert fast == general
+    assert fast["send_message_v2", "success", "success"] == 4
+    assert fast["send_batch_message", "success", "success"] == 1
+    assert fast["send_batch_message", "success", "oneway"] == 1
+    assert ("pull_message", "success", "success") in fast
+
+
 @pytest.mark.parametrize("name", LEFT)
 def test_it_leaves_the_rest(name: str) -> None:
     twins = prepared(Twins())
     usual = TAKEN["a send"]
     assert twins.read(usual + LEFT[name] + usual) == len(usual)
+    twins.compare()
+
+
+# ── Ends of transactions ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("store_settings", [SMALL_STORE, SYNC], ids=["async", "sync"])
+def test_it_commits_half_messages(store_settings: Any) -> None:
+    twins = prepared(Twins(store_settings=store_settings))
+    assert twins.read(half(queue_id=2) * 3) > 0
+    data = b"".join(end(at, half_place(twins, at)) for at in (2, 0, 3))
+    assert twins.read(data) == len(data)
+    twins.compare()
+    twins.tick(5_000)  # op records are written
+    twins.compare()
+    twins.tick(120_000)  # the producer is asked about what is open
+    twins.compare()
+
+
+def test_a_commit_may_come_without_what_is_not_necessary() -> None:
+    twins = prepared(Twins())
+    data = end(0, half_place(twins, 0), topic="", transactionId="", bname="", fromTransactionCheck="")
+    assert twins.read(data) == len(data)
+    twins.compare()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"commitOrRollback": "12"},
+        {"commitOrRollback": "0"},
+        {"commitOrRollback": "7"},
+        {"producerGroup": "others"},
+        {"tranStateTableOffset": "1"},
+        {"tranStateTableOffset": "-1"},
+        {"commitLogOffset": "0"},
+        {"commitLogOffset": "99999999"},
+        {"fromTransactionCheck": "perhaps"},
+        {"msgId": ""},
+    ],
+)
+def test_it_leaves_other_ends(given: dict[str, str]) -> None:
+    twins = prepared(Twins())
+    place = half_place(twins, 0)
+    twins.read(half())
+    assert twins.read(end(0, place, **given)) == 0
+    twins.compare()
+
+
+def test_it_leaves_a_second_end() -> None:
+    twins = prepared(Twins())
+    data = end(0, half_place(twins, 0))
+    assert twins.read(data * 2) == len(data)
+    assert twins.read(data) == 0
+    twins.compare()
+
+
+def test_it_leaves_two_way_ends() -> None:
+    twins = prepared(Twins())
+    data = end(0, half_place(twins, 0))
+    assert twins.read(data.replace(b'"flag":2', b'"flag":0')) == 0
+    twins.compare()
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        "CHECK_IMMUNITY_TIME_IN_SECONDS\x0160\x02",
+        "REAL_TOPIC\x01bills\x02",
+        "REAL_QID\x013\x02",
+        "TRANSACTION_CHECK_TIMES\x011\x02",
+        "TRAN_PREPARED_QUEUE_OFFSET\x010\x02",
+        "__transactionId__\x01x\x02",
+        "x\x01REAL_TOPIC\x01y\x02",
+    ],
+)
+def test_half_messages_with_properties_that_mean_something(properties: str) -> None:
+    twins = prepared(Twins())
+    twins.read(half(properties=properties + RAW.decode() + HALF))
+    place = half_place(twins, 1)
+    twins.read(end(1, place))
+    twins.read(end(0, half_place(twins, 0)))
+    twins.compare()
+
+
+def test_it_leaves_the_end_of_a_copy() -> None:
+    twins = prepared(Twins())
+    place = half_place(twins, 0)
+    twins.read(
+        java(
+            34,
+            {},
+            bodies.HeartbeatData(client_id="w", producer_data_set=[bodies.ProducerData(group_name="writers")]).encode(),
+        )
+    )
+    twins.tick(120_000)
+    copy = half_place(twins, 1)
+    assert twins.read(end(1, copy)) == 0
+    assert twins.read(end(0, place)) == 0
+    twins.compare()
+
+
+def test_it_leaves_an_end_while_transactions_are_rejected() -> None:
+    twins = prepared(Twins({"reject_transactions": False}))
+    for world in twins.worlds:
+        world.settings.reject_transactions = True
+        world.tick()
+    assert twins.read(half()) == 0
+    twins.compare()
+
+
+def test_bytes_of_a_body_are_not_a_half_message() -> None:
+    """A client that knows where its body is in the log can't have a record of its own making committed."""
+    twins = prepared(Twins())
+    place = half_place(twins, 0)
+    forged = bytes(twins.general.store.log.read(place, 400))
+    twins.read(java(310, send_header(), forged))
+    queue = twins.general.store.queues.get("orders", 1)
+    assert queue is not None
+    body = queue.entry(queue.end - 1)[0] + 48 + 8 + 8 + 8 + 16
+    for number in (0, 1):
+        assert twins.read(end(number, body)) == 0
     twins.compare()
 
 
@@ -259,7 +479,7 @@ def test_a_turn_of_the_lane_gives_a_limited_amount_of_answers() -> None:
     twins.compare()
 
 
-def test_it_learns_anew_when_settings_change() -> None:
+def test_it_learns_again_when_settings_change() -> None:
     twins = prepared(Twins())
     config = bodies.TopicConfig(topic_name="orders", read_queue_nums=1, write_queue_nums=1, perm=6)
     for world in twins.worlds:
@@ -302,6 +522,18 @@ def draw_send(rnd: Random) -> tuple[dict[str, str], bytes]:
                 {"reconsume_times": rnd.choice((None, 0, 3, 20)), "max_reconsume_times": rnd.choice((None, 2))},
                 {"unit_mode": True, "born_timestamp": rnd.choice((0, -5, 2**62)), "flag": rnd.choice((-1, 2**31 - 1))},
                 {"batch": True},
+                *(
+                    {"properties": text + HALF, "sys_flag": sys_flag, "topic": topic}
+                    for sys_flag, topic in ((4, "orders"), (4, "bills"), (0, "orders"), (12, "nobody-made-it"))
+                ),
+                *(
+                    {"properties": text + f"{name}\x01{time}\x02", "sys_flag": rnd.choice((0, 0, 1, 4, 8))}
+                    for name, time in (
+                        ("TIMER_DELAY_SEC", rnd.choice((0, 1, 3, 7_000, 300_000, "x"))),
+                        ("TIMER_DELAY_MS", rnd.choice((-1, 1, 999, 1_000, 2_500, 2**41))),
+                        ("TIMER_DELIVER_MS", rnd.choice((5, SOON_MS, SOON_MS - 59_000, 10**17, 2**63))),
+                    )
+                ),
             )
         )
     ext = send_header(**given)
@@ -414,6 +646,27 @@ def draw_frame(rnd: Random, opaque: int) -> bytes:
     return draw_other(rnd) if dice < 0.99 else bytes([rnd.randrange(256)]) * 20
 
 
+def draw_end(twins: Twins, rnd: Random) -> bytes:
+    """The end of one of the last half messages."""
+    queue = twins.general.store.queues.get(HALF_TOPIC, 0)
+    assert queue is not None
+    number = rnd.randrange(max(queue.start, queue.end - 8), queue.end)
+    wrong = {}
+    if rnd.random() < 0.3:
+        wrong = rnd.choice(
+            (
+                {"commitOrRollback": rnd.choice(("0", "12", "12", "9", "08"))},
+                {"producerGroup": "others"},
+                {"commitLogOffset": str(rnd.randrange(200_000))},
+                {"tranStateTableOffset": str(rnd.randrange(10))},
+                {"fromTransactionCheck": "true"},
+                {"x": "unknown"},
+            )
+        )
+    made = end(number, half_place(twins, number), **wrong)
+    return mutated(rnd, made) if rnd.random() < 0.05 else made
+
+
 def mutated(rnd: Random, data: bytes) -> bytes:
     """Some bytes of the header are others."""
     changed = bytearray(data)
@@ -431,6 +684,8 @@ def drive(twins: Twins, rnd: Random, reads: int) -> None:
             opaque += 1
             one = draw_frame(rnd, opaque)
             data += mutated(rnd, one) if rnd.random() < 0.04 else one
+        if rnd.random() < 0.5:
+            data += draw_end(twins, rnd)
         while data:
             size = len(data) if rnd.random() < 0.7 else rnd.randint(1, len(data))
             twins.read(data[:size], number)

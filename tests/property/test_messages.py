@@ -1,4 +1,4 @@
-"""Messages, batches and records: there and back, and through bytes that are not what they should be.
+"""Messages, batches and records: round trips, and invalid bytes.
 
 The compiled form of record.py, where it is built, and its plain form are held equal.
 """

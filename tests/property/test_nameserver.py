@@ -53,7 +53,7 @@ READ_WRITE, WRITE = 6, 2
 
 @dataclass(frozen=True)
 class Registration:
-    """What a broker says of itself and its topics."""
+    """A broker's registration: its data and its topics."""
 
     cluster: str
     group: str
@@ -122,7 +122,7 @@ class Model:
         return sorted(broker_id for name, broker_id in self.members if name == group)
 
     def register(self, said: Registration, connection: Hashable, now_ms: int) -> tuple[bool, dict[str, str], set[Any]]:
-        """Was it accepted? The header fields of the answer, and who is told what."""
+        """Was it accepted? The header fields of the answer, and the notices to brokers."""
         key, place = (said.cluster, said.address), (said.group, said.broker_id)
         holder = self.members.get(place)
         if holder is None and len(said.topics) == 1:
@@ -172,7 +172,7 @@ class Model:
                 self.queues[topic, said.group] = (queues, perm & ~WRITE if read_only else perm)
 
     def leave(self, leaving: list[tuple[tuple[str, str], str | None]]) -> set[Any]:
-        """Members leave their groups. Who is told what."""
+        """Members leave their groups. Returns the notices to brokers."""
         lost: dict[str, str] = {}
         touched = set()
         for key, said in leaving:
@@ -359,7 +359,7 @@ class Life(RuleBasedStateMachine):
         return effects
 
     def ask(self, command: Command, connection: str = "client") -> tuple[Command, set[Any]]:
-        """The answer, and who is told what."""
+        """The answer, and the notices to brokers."""
         *others, last = self.step(Asked(connection, command))
         assert isinstance(last, Reply) and last.connection == connection
         return last.command, told(others)
@@ -390,7 +390,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(first=said, second=said, connection=st.sampled_from(CONNECTIONS))
     def repeat_in_turn(self, first: Registration, second: Registration, connection: str) -> None:
-        """As brokers do every 30 seconds: the one must not take for unchanged what the other has changed."""
+        """As brokers do every 30 seconds: a change by one must not be treated as unchanged for the other."""
         for what in (first, second, first):
             self.tell(what, connection)
             self.all_agree()
@@ -400,7 +400,7 @@ class Life(RuleBasedStateMachine):
         work=st.lists(st.tuples(st.sampled_from(TABLES[:4]), st.integers(0, 3), rarely), min_size=2, max_size=4),
     )
     def change_topics(self, what: Registration, work: list[tuple[Any, int, bool]]) -> None:
-        """As a broker does where topics are made and changed; now and then somebody wipes its permissions."""
+        """As a broker does whose topics are created and changed; sometimes its permissions are wiped."""
         for topics, counter, wiped in work:
             self.tell(replace(what, topics=topics, counter=counter), "x")
             self.all_agree()
@@ -505,7 +505,7 @@ class Life(RuleBasedStateMachine):
 
 
 def told(effects: list[Effect]) -> set[Any]:
-    """Of messages to brokers: to whom, the smallest id, its address, and who left."""
+    """Of notices to brokers: the receiver, the smallest id, its address, and the member that left."""
     found = set()
     for effect in effects:
         assert isinstance(effect, Tell)

@@ -205,7 +205,7 @@ def test_pieces_do_not_become_too_small(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_another_table_later_counts_alone() -> None:
-    """As in Java, the last of equal keys: the parts of such a body are not what they seem to be."""
+    """As in Java, the last of equal keys counts, so the parts of such a body can't be decoded alone."""
     sound = b'{"topicConfigSerializeWrapper":{"dataVersion":{},"topicConfigTable":{"a":{},"b":{}}%b}}'
     for later in (b',"topicConfigTable":{"c":{}}', b'},"topicConfigSerializeWrapper":{"topicConfigTable":{"c":{}}'):
         assert read(sound % later, read(sound % b"").said).topics.keys() == {"c"}

@@ -39,7 +39,7 @@ class Payment:
 
 
 class Transactions(RuleBasedStateMachine):
-    """One broker with SYNC_FLUSH, so that what is acknowledged survives each crash."""
+    """One broker with SYNC_FLUSH, so that acknowledged messages survive each crash."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class Transactions(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def answer(self, data: st.DataObject) -> None:
-        """Questions that have come are answered, with what is decided by now."""
+        """Answer the questions that have arrived, with the current decisions."""
         told, self.producer.told = self.producer.told, []
         for question in told:
             if question.code == RequestCode.CHECK_TRANSACTION_STATE and data.draw(st.booleans()):

@@ -4,9 +4,9 @@
 
 What must hold: nothing that was acknowledged is lost, as far as the flush mode promises it; the messages of a producer
 are in the order in which it sent them; each group has consumed everything; an orderly group in order, one consumer at a
-time; committed offsets change by commits alone, and come back after an end as they were last kept; delayed messages
-are never early, and delivered once, whatever happened; so are those of transactions, if they are committed, and never
-if they are not.
+time; committed offsets change by commits alone, and come back after an end as they were last kept; delayed and timed
+messages are never early, and delivered once, whatever happened; so are those of transactions, if they are committed,
+and never if they are not.
 """
 
 import errno
@@ -28,6 +28,7 @@ from kourou.testing.disk import SimulatedDisk
 from kourou.testing.disk_parts import Call
 
 from .broker_actors import Actor, Consumer, Producer, Sent, Share
+from .broker_timers import TIMER, Alarm, TimedMessages
 from .broker_transactions import Payer, Payments
 
 LEVELS = "1s 2s 3s 4s 6s"
@@ -60,6 +61,7 @@ class BrokerRun:
             flush_mode=FlushMode.SYNC if self.is_sync else FlushMode.ASYNC,
             delay_levels=LEVELS,
             mapped_queues_max=self.chance.choice((2, 4096)),
+            timer_precision_ms=self.chance.choice((100, 1_000)),
         )
         self.delay_ms = delay_table(LEVELS)
         self.steps = steps
@@ -86,12 +88,17 @@ class BrokerRun:
             transaction_check_max=self.chance.choice((4, 1_000_000)),
             transaction_op_size=self.chance.choice((20, 4_096)),
             transaction_op_interval_ms=self.chance.choice((100, 3_000)),
+            timer_roll_slots=self.chance.choice((5, 172_800)),
+            timer_flush_ms=self.chance.choice((10, 1_000)),
+            recall=True,
         )
         self.payments = Payments()
+        self.timed = TimedMessages()
         self.world = SimulatedBroker(disk, settings, store, lazy=True, chance=Random(seed), lane=self.lane)
         self.actors: list[Actor] = [
             *(Producer(self, f"p{number}") for number in range(2)),
             *(Payer(self, f"t{number}") for number in range(2)),
+            *(Alarm(self, f"a{number}") for number in range(2)),
             *(Consumer(self, f"c{number}", "billing") for number in range(2)),
             Consumer(self, "d0", "audit"),
             *(Consumer(self, f"o{number}", "strict", orderly=True) for number in range(2)),
@@ -110,6 +117,9 @@ class BrokerRun:
             assert end <= flushed, "under sync flush, a consumer got what a crash may take back"
         if message.prepared_offset < 0:
             original = self._record_at(~message.prepared_offset)
+            if original.raw_topic == TIMER:
+                self.timed.check_visible(message, original, self.world.stamp_ms)
+                return
             assert original.raw_topic == SCHEDULE, "a copy without its original"
             due_ms = original.stored_ms + self._delay_of(original)
             assert self.world.stamp_ms >= due_ms, f"{due_ms - self.world.stamp_ms} ms too early: {message}"
@@ -132,7 +142,7 @@ class BrokerRun:
         self.committed.setdefault(name, {})[queue_id] = offset
 
     def took_over(self, consumer: Consumer, share: Share) -> None:
-        """An orderly consumer has a queue's lock now: nobody else may believe so."""
+        """An orderly consumer has a queue's lock now: no other consumer may have it."""
         key = share.topic, share.queue_id
         before = self._holders.get(key)
         if before is not None:
@@ -195,12 +205,13 @@ class BrokerRun:
             return
         call, code = self.chance.choice(CALLS), self.chance.choice(ERRORS)
         times = self.chance.choice((1, 3, math.inf))
-        where = self.chance.choice(("*commitlog*", "*consumequeue*", "*index*", "*config*", "*checkpoint*", "*"))
+        places = ("*commitlog*", "*consumequeue*", "*index*", "*config*", "*checkpoint*", "*timer*", "*")
+        where = self.chance.choice(places)
         self.say(f"the disk fails: {call} {times} times at {where} with {errno.errorcode[code]}")
         self.world.disk.fail(call, code, where=where, times=times)
 
     def _set_clock(self) -> None:
-        """Somebody sets the time of day, or it drifts. Nothing that runs by the steady clock may notice."""
+        """The time of day is set, or drifts. Nothing that runs by the steady clock may notice."""
         ms = self.chance.choice((-HOUR_MS, HOUR_MS, -24 * HOUR_MS, 24 * HOUR_MS, -50, 50, -3, 3))
         self.say(f"the clock is set by {ms} ms")
         self.world.set_clock(ms)
@@ -232,10 +243,11 @@ class BrokerRun:
         self._holders.clear()
 
     def _promise_no_more(self, durable: int) -> None:
-        """Under async flush a power cut may take what was acknowledged: messages, and those that were sent back."""
+        """Under async flush a power failure may lose acknowledged messages, and those that were sent back."""
         for sent in self.sent.values():
             if sent.acked and sent.physical >= durable:
                 sent.acked = False
+        self.timed.promise_no_more(durable)
         for message in self._records():
             real_topic = message.properties.get("REAL_TOPIC", "")
             if message.physical_offset >= durable and real_topic.startswith("%RETRY%"):
@@ -271,19 +283,26 @@ class BrokerRun:
         return {name: dict(queues) for name, queues in table.items() if queues and not name.endswith(SYSTEM_GROUP)}
 
     def _check_kept(self) -> None:
-        """After an end, offsets are what was kept last; only where a power cut has cut a queue, they are its end."""
+        """After an end, offsets are those that were last saved or, if a power failure has cut a queue, its end."""
         table = self.world.machine.offsets.table
         for name, queues in self.kept.items():
             topic = name.partition("@")[0]
             for queue_id, offset in queues.items():
                 _, end = self.world.store.reader.offsets(topic, queue_id)
-                expected = min(offset, end)
                 assert self.is_sync is False or end >= offset, f"{name} {queue_id}: committed {offset} of {end}"
-                found = table[name][queue_id]
+                found, expected = table[name][queue_id], min(offset, end)
+                if found != expected:  # a delayed message may have been delivered since the offset was limited
+                    expected = min(offset, self._end_at_start(topic, queue_id))
                 assert found == expected, f"{name} {queue_id}: kept {offset}, found {found}, the queue ends at {end}"
                 self._last[topic, queue_id] = min(self._last.get((topic, queue_id), -1), end - 1)
         self.committed = self._committed()
         self.kept = self._committed()
+
+    def _end_at_start(self, topic: str, queue_id: int) -> int:
+        """The end of a queue when the broker started, before it delivered anything."""
+        until, place = self.world.store.report.log_end, (topic, queue_id)
+        records = (one for one in self._records() if one.physical_offset < until)
+        return max((one.queue_offset + 1 for one in records if (one.topic, one.queue_id) == place), default=0)
 
     def _records(self) -> Iterator[StoredMessage]:
         log = self.world.store.log
@@ -315,8 +334,10 @@ class BrokerRun:
                 self.excused.add((message.topic.removeprefix("%DLQ%"), bytes(message.body)))
         for message in self._records():
             topic, body = message.topic, bytes(message.body)
-            if message.raw_topic == SCHEDULE:
+            if message.raw_topic in (SCHEDULE, TIMER):
                 topic = message.properties["REAL_TOPIC"]
+                if message.raw_topic == TIMER and (body == b"0" or self.timed.is_excused(body)):
+                    continue
             wanted = [group for group in groups.get(topic, ()) if not self.consumed[group][body]]
             missing += [(group, topic, body[:12]) for group in wanted if (group, body) not in self.excused]
         return missing
@@ -327,6 +348,7 @@ class BrokerRun:
         self._check_order(records)
         self._check_delays(records)
         self.payments.check(records)
+        self.timed.check(records, self.world.stamp_ms)
 
     def _check_promises(self, records: list[StoredMessage]) -> None:
         by_place = {int(message.physical_offset): message for message in records}
@@ -353,8 +375,9 @@ class BrokerRun:
     def _check_delays(self, records: list[StoredMessage]) -> None:
         originals = {int(message.physical_offset): message for message in records if message.raw_topic == SCHEDULE}
         copies = Counter(~message.prepared_offset for message in records if message.prepared_offset < 0)
+        timed = {int(message.physical_offset) for message in records if message.raw_topic == TIMER}
         for message in records:
-            if message.prepared_offset < 0:
+            if message.prepared_offset < 0 and ~message.prepared_offset not in timed:
                 original = originals[~message.prepared_offset]
                 waited_ms = message.stored_ms - original.stored_ms
                 assert waited_ms >= self._delay_of(original), f"delivered after {waited_ms} ms: {message}"

@@ -1,4 +1,4 @@
-"""Producers with transactions, and what they have decided.
+"""Producers with transactions, and their decisions.
 
     half message ─▶ answer ─▶ the local transaction decides ─▶ END_TRANSACTION, once, twice, later or never
     question of the broker ─▶ any producer of the group answers by what was decided, or does not know yet
@@ -58,7 +58,7 @@ class Payments:
         return payment.outcome == UNKNOWN
 
     def check(self, records: Iterable[StoredMessage]) -> None:
-        """All is quiet: what the log has agrees with the database."""
+        """Without running work, the log agrees with the database."""
         halves: set[bytes] = set()
         discarded: set[bytes] = set()
         commits: Counter[bytes] = Counter()

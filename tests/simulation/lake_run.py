@@ -42,7 +42,7 @@ Place = tuple[str, int, int]
 
 
 def row(place: Place) -> dict[str, Any]:
-    """What the topic has there."""
+    """The messages of the topic in this range."""
     topic, queue, offset = place
     stored = datetime.fromtimestamp((START_US + (offset // 7) * HOUR_US + offset) / 1e6, UTC)
     made: dict[str, Any] = dict.fromkeys(COLUMNS)
@@ -123,7 +123,7 @@ class LakeRun:
             shutil.rmtree(self.root, ignore_errors=True)
 
     def _live(self) -> None:
-        """Everybody at a time; who dies is born again for some time."""
+        """All processes, one at a time; a process that dies is started again for some time."""
         world = self.world
         world.kill_ratio = self.random.choice((0.01, 0.03, 0.08))
         roles = [self._write] * self._writers + [self._compact] * self._compactions
@@ -151,7 +151,7 @@ class LakeRun:
         return Lake("", "archive", SimulatedFolder(process), form=self._form, log=log)
 
     def _write(self, process: Process) -> None:
-        """What the pipeline does, with one task and without Spark."""
+        """The work of the pipeline, with one task and without Spark."""
         with self._open(process) as lake:
             for _ in range(self.random.randint(1, 6)):
                 pieces = self._choose(lake)
@@ -198,7 +198,7 @@ class LakeRun:
                     self.merged += len(replace(lake, [one for one in found if one is not None]))
 
     def _read(self, process: Process) -> None:
-        """One of our readers: what it has listed stays while it reads."""
+        """One of Kourou's readers: the files that it has listed are kept while it reads."""
         folder = SimulatedFolder(process)
         with reading("", folder):
             if self._form == "parquet":
@@ -215,7 +215,7 @@ class LakeRun:
             self.trace.append("another engine compacts")
             DeltaTable(str(self.root)).optimize.compact()
 
-    # ── What is true ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Invariants ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _note_commit(self, name: str, data: bytes) -> None:
         if not name.startswith("_kourou/commits/0"):
@@ -237,7 +237,7 @@ class LakeRun:
         }
 
     def _listed(self) -> list[str]:
-        """The files that a reader sees who knows nothing of the lake but its folders."""
+        """The files for a reader that only lists the folders of the lake."""
         return sorted(
             str(path.relative_to(self.root))
             for place in self.root.glob("topic=*/date=*/hour=*")

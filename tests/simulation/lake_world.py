@@ -1,4 +1,4 @@
-"""One process at a time on a real folder: who goes next, who dies and where, is a matter of the seed.
+"""One process at a time on a real folder: the seed decides which process continues, and which one dies and where.
 
 A `Process` is a thread that runs only when it is its turn. It gives its turn away before and after every file operation
 of the lake, and may never get it back: `Killed` is raised there, and at every operation after it. An operation that
@@ -97,7 +97,7 @@ class World:
         return process
 
     def step(self) -> bool:
-        """Somebody goes on. False if nobody can."""
+        """One process continues. False if none can."""
         self.processes = [one for one in self.processes if not one.is_over]
         able = [one for one in self.processes if one.waits_for is None or self._is_free(*one.waits_for)]
         if not able:
@@ -154,7 +154,7 @@ class World:
 
 
 def kind_of(name: str) -> str:
-    """What a name stands for, without what differs between two runs."""
+    """A name without the parts that differ between two runs."""
     if name.startswith("topic="):
         return "visible"
     if name.endswith(".staged"):

@@ -67,13 +67,17 @@ class FaultyRun(Run):
             self.note("evict")
             self.disk.evict()
             self.evicted = True
+        elif self.random.random() < 0.5:
+            self.note("evict queues and index")
+            self.disk.evict("*/consumequeue/*")
+            self.disk.evict("*/index/*")
 
     def heal(self) -> None:
         self.note("heal")
         self.disk.heal()
         self.disk.capacity = None
 
-    # ── What a store may say to that ──────────────────────────────────────────────────────────────────────────────
+    # ── Errors that a store may raise ──────────────────────────────────────────────────────────────────────────────
 
     def append(self) -> None:
         before = self.store.log.end
@@ -109,7 +113,7 @@ class FaultyRun(Run):
             self.after_rewrite()
 
     def after_rewrite(self) -> None:
-        """What the system has forgotten may be lost, if it was not promised to be safe."""
+        """Writes that the system has dropped may be lost, unless they were acknowledged as durable."""
         end = self.store.log.end
         assert end >= self.model.safe, f"rewritten, and {self.model.safe - end} safe bytes are missing"
         assert end == self.model.end or self.evicted, "rewritten, and something is missing that nobody has dropped"
@@ -186,6 +190,7 @@ class FaultyRun(Run):
         self.model.append(messages, self.now_ms, together=False)
         self.store.append(messages, self.now_ms)
         assert self.store.refusal is None
+        assert not self.store._queue_sync.doubtful or self.store._queue_sync._names_doubtful
         self.answered(self.store.flush(self.now_ms))
         self.forget_replicas()
         self.model.safe = self.model.end

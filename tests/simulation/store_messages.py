@@ -1,4 +1,4 @@
-"""Messages of all kinds, by chance: what producers send, and what they rather should not."""
+"""Random messages of all kinds, valid and invalid ones."""
 
 from random import Random
 
@@ -31,7 +31,7 @@ class Messages:
         self._number = 0
 
     def some(self, count: int, room: int) -> list[NewMessage]:
-        """`count` messages; `room` is what is left in the current segment, and one may be made to fit it exactly."""
+        """`count` messages; `room` is the rest of the current segment, and one may be made to fit it exactly."""
         made = [self.one() for _ in range(count)]
         if self._random.random() < 0.2:
             self._fit(made[0], room + self._random.randint(-2, 2))

@@ -1,4 +1,4 @@
-"""What a store should hold: a naive log, kept in one long string of bytes, and what was promised about it."""
+"""The expected contents of a store: a simple log in one long string of bytes, and the promises about it."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -59,7 +59,7 @@ class Model:
 
     @property
     def room(self) -> int:
-        """What is left in the current segment."""
+        """The rest of the current segment."""
         return self.file_size - self.end % self.file_size
 
     def copy(self) -> "Model":
@@ -173,7 +173,7 @@ class Model:
         return found
 
     def must_stay(self, record: Record) -> bool:
-        """Is nobody allowed to have removed the record, or its entry?"""
+        """Must the record and its entry still exist?"""
         return record.offset >= max(self.gone, self.removed.get(record.queue, 0))
 
     def remove_topic(self, topic: str) -> None:

@@ -28,7 +28,7 @@ INDEX = ROOT / "index"
 
 @dataclass(slots=True)
 class RottenRun(Run):
-    """A life, and what came after it."""
+    """A life, and its end."""
 
     rotten: set[int] = field(default_factory=set)  # offsets of the log where something is wrong
     safe_ms: int = 0  # records stored before it were safe
@@ -94,7 +94,7 @@ class RottenRun(Run):
         self.note(f"a bit at {at} of {path}")
 
     def lose_derived(self) -> None:
-        """Somebody removes queues or index, so that they are made again."""
+        """Queues or index are removed, so that they are rebuilt."""
         topics = [QUEUES / topic for topic in self.disk.folders(QUEUES)]
         single = [topic / name for topic in topics for name in self.disk.folders(topic)]
         folders = self.random.choice(([QUEUES], [INDEX], [QUEUES, INDEX], single[:1] if self.trusting else [QUEUES]))
@@ -110,7 +110,7 @@ class RottenRun(Run):
                 self.disk.lose(ROOT / name)
         self.safe_ms = 0 if not self.trusting else self.safe_ms
 
-    # ── What is left ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── The rest ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def look(self) -> None:
         store = self.open_after_crashes(self.disk, Random(f"rot {self.seed}"))
@@ -144,12 +144,12 @@ class RottenRun(Run):
         try:
             return self.open_on(disk)
         except BadStoreError as error:
-            if "/store/index/" not in str(error):
+            if not any(folder in str(error) for folder in ("/store/index/", "/store/config/")):
                 raise
-            return None  # the header of an index file makes no sense; it says what to do
+            return None  # a header of the index, or a table, makes no sense; the error says what to do
 
     def check_rest(self, store: Store) -> None:
-        """Each record without a fault is there, if it was safe; what is read is what was written."""
+        """Each undamaged record exists if it was durable, and is read as it was written."""
         for record in self.model.records:
             is_rotten = not self.rotten.isdisjoint(range(record.offset, record.end))
             if record.offset < max(store.log.start, self.model.gone) or is_rotten:

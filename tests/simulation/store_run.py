@@ -1,4 +1,4 @@
-"""One simulated life of a store: a seed decides what is appended, which jobs run when, and what befalls the disk.
+"""One simulated life of a store: a seed decides about messages, the order of jobs, and failures of the disk.
 
     run ──▶ store ──▶ ObservedDisk ── before and after every boundary ──▶ images of a power cut here
                                                                             └▶ opened, checked, used, crashed again
@@ -44,7 +44,7 @@ def take_over_numbers(store: Store, model: Model) -> None:
 
 
 class ObservedDisk(SimulatedDisk):
-    """Tells somebody about every boundary, right before its effect and right after."""
+    """Reports every boundary to a listener, immediately before its effect and after it."""
 
     on_boundary: Callable[[bool], None] | None = None
 
@@ -58,7 +58,7 @@ class ObservedDisk(SimulatedDisk):
             self.on_boundary(True)
 
     def image(self, seed: object) -> SimulatedDisk:
-        """What a power cut now may leave; the same for the same seed, and without a trace here."""
+        """The possible disks after a power failure now; the same for the same seed, without an effect on this one."""
         mine, self.random = self.random, Random(str(seed))
         try:
             return self.crash()
@@ -67,7 +67,7 @@ class ObservedDisk(SimulatedDisk):
 
     @contextmanager
     def at_rest(self) -> Iterator[None]:
-        """No faults for a while, and nobody watches."""
+        """No faults for a while, and no listener."""
         kept = self._faults, self._chances, self.read_only, self.capacity, self.on_boundary
         self._faults, self._chances, self.read_only, self.capacity, self.on_boundary = [], {}, False, None, None
         try:
@@ -284,7 +284,7 @@ class Run:
             assert reached is not None and reached < end, f"late for {missing}, which is there"
 
     def forget_replicas(self) -> None:
-        """Everything is visible, and nobody waits for replicas."""
+        """Everything is visible, and no sender waits for replicas."""
         if self.store.durability.confirmed is not None:
             self.answered(self.store.durability.drop(REPLICAS))
             self.store.dispatch()
@@ -305,7 +305,7 @@ class Run:
         self.store.remove_expired()
 
     def remove_topic(self) -> None:
-        """Its queues go, and begin anew with the next message; unless some of the old ones are still to come."""
+        """Its queues are removed, and begin again with the next message, unless old ones are still to come."""
         topic = self.messages.one().topic
         self.note(f"remove {topic}")
         self.model.remove_topic(topic)
@@ -433,7 +433,7 @@ class Run:
                 raise
 
     def check_image(self, disk: SimulatedDisk, random: Random) -> None:
-        """Open what a power cut left, perhaps with another one amid recovery, and go on with it for a little."""
+        """Open the disk after a power failure, perhaps with another one during recovery, and use it for a while."""
         self.checked += 1
         for _ in range(random.choice((0, 0, 1, 2))):
             disk.crash_at, disk.crash_after = disk.calls + random.randint(1, 12), random.random() < 0.5

@@ -37,6 +37,15 @@ def test_a_life_with_a_failing_disk(seed: int, lane: bool) -> None:
     live(seed, 400, lane=lane, faults=True)
 
 
+@pytest.mark.parametrize("seed", [16, 204, 397, 469, 561, 747])
+def test_a_life_that_once_failed(seed: int) -> None:
+    """Timers: rolled copies beside recalls after a pause (16), a first sync that fails (204), a clock that jumps
+    by more than the wheel has (397), recalls in files that are rebuilt (469),
+    files that can't be removed (561). Transactions: a clean stop while the disk refuses op records (747).
+    """
+    live(seed, 1_500, lane=True, faults=True)
+
+
 @pytest.mark.parametrize("other", [True, False], ids=["lane", "general"])
 def test_a_seed_repeats(other: bool) -> None:
     """Whatever path requests take, a life is the same to the byte."""

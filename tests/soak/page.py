@@ -10,18 +10,19 @@ from typing import Any
 from .proofs import PROJECT, PROOFS, form
 from .running import Result
 
-HEAD = ("proof", "trials", "failures", "seconds", "in them", "version")
+HEAD = ("proof", "trials", "failures", "seconds", "counts", "version")
 
 INTRODUCTION = """\
 # Evidence
 
 <!-- Written by python -m tests.soak --page. -->
 
-What the long proofs have shown when they ran last: `make soak` runs all of them, within an hour;
-`python -m tests.soak --help` has the options, and [tests/soak](../tests/soak/proofs.py) the list. `make test` runs a
-sample of each.
+This page has the results of the last runs of the long tests. `make soak` runs all of them within an hour;
+`python -m tests.soak --help` lists the options, and [tests/soak](../tests/soak/proofs.py) has the list of tests.
+`make test` runs a sample of each.
 
-A version is a commit, with `plain` if the compiled modules were not used, and `+` if there were uncommitted changes.
+A version is a commit, followed by `plain` if the compiled modules were not used, and by `+` if there were uncommitted
+changes.
 """
 
 
@@ -48,8 +49,8 @@ def write_page(path: Path, results: list[Result], command: str) -> None:
         for proof in PROOFS.values()
     )
     path.write_text(
-        f"{INTRODUCTION}\nThe last run: `{command}`\n\n{table(known)}\n## What each one shows\n\n"
-        f"| proof | what is true in each trial | trial 7 again | in `make test` |\n|---|---|---|---|\n{about}"
+        f"{INTRODUCTION}\nThe last run: `{command}`\n\n{table(known)}\n## The proofs\n\n"
+        f"| proof | what each trial checks | command for trial 7 | in `make test` |\n|---|---|---|---|\n{about}"
     )
 
 

@@ -21,7 +21,7 @@ Trial = Callable[[int], Counter[str]]
 
 
 class SkippedError(Exception):
-    """This machine lacks what the proof needs."""
+    """This machine lacks a requirement of the proof."""
 
 
 class Proof(NamedTuple):
@@ -59,7 +59,7 @@ class Proof(NamedTuple):
 
 
 # ── Trials ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Each imports what it needs: a worker loads the modules of its own proof alone.
+# Each imports its own modules, so a worker loads only those of its proof.
 
 
 def _store(kind: str, seed: int) -> Counter[str]:
@@ -81,6 +81,33 @@ def _broker(faults: bool, lane: bool, seed: int) -> Counter[str]:
     run.run()
     ends = {"stop": "stops", "kill": "kills", "crash": "power cuts"}
     return Counter({"messages": len(run.sent)}) + Counter({ends[how]: count for how, count in run.ends.items()})
+
+
+def _raft(seed: int) -> Counter[str]:
+    from tests.simulation.raft import counted
+    from tests.simulation.raft_world import World
+
+    world = World(seed)
+    world.run()
+    return counted(world)
+
+
+def _replication(seed: int) -> Counter[str]:
+    from tests.simulation.replication import counted
+    from tests.simulation.replication_run import ReplicationRun
+
+    run = ReplicationRun(seed)
+    run.run()
+    return counted(run)
+
+
+def _group(seed: int) -> Counter[str]:
+    from tests.simulation.group import counted
+    from tests.simulation.group_run import GroupRun
+
+    run = GroupRun(seed)
+    run.run()
+    return counted(run)
 
 
 def _lake(kind: str, seed: int) -> Counter[str]:
@@ -123,6 +150,18 @@ def _fuzz(seed: int) -> Counter[str]:
 
 
 FRAMES = 100_000
+
+
+def _fuzz_decoders(seed: int) -> Counter[str]:
+    from benchmarks import fuzz_decoders
+
+    outcome = fuzz_decoders.run(seed, INPUTS, 0)
+    if outcome.failure is not None:
+        raise AssertionError(outcome.failure)
+    return Counter({"inputs": outcome.inputs, "refused": outcome.refused.total()})
+
+
+INPUTS = 200_000
 
 
 def _sql92(seed: int) -> Counter[str]:
@@ -196,9 +235,9 @@ IN_TWO = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 
 def _simulations() -> Iterable[Proof]:
     for kind, about in (
-        ("crashes", "a store after a power cut at any boundary has all that it acknowledged, and nothing twice"),
+        ("crashes", "after a power cut at any point, a store has all acknowledged messages, and none twice"),
         ("faults", "the same while calls of the disk fail"),
-        ("rot", "damage to any file is found, never served, and repaired as far as the log allows"),
+        ("rot", "damage in any file is found, is never served, and is repaired as far as the log allows"),
     ):
         command = f"python -m tests.simulation.store --kind {kind} --seed {{seed}} --trace"
         yield Proof(
@@ -223,6 +262,30 @@ def _simulations() -> Iterable[Proof]:
             f"python -m tests.simulation.broker{words} --seed {{seed}} --trace",
             share=3 if lane else 2,
         )
+    yield Proof(
+        "replication",
+        "a master and its slave, with crashes, power cuts, lost bytes and promotions: nothing acknowledged is lost",
+        _replication,
+        "tests/simulation/test_replication_seeds.py",
+        "python -m tests.simulation.replication --seed {seed} --trace",
+        takes_s=1,
+    )
+    yield Proof(
+        "raft",
+        "Raft groups with partitions, crashes, full disks, jumping clocks: nothing committed is lost, no read is stale",
+        _raft,
+        "tests/simulation/test_raft_seeds.py",
+        "python -m tests.simulation.raft --seed {seed} --trace",
+        takes_s=1,
+    )
+    yield Proof(
+        "raft-brokers",
+        "the brokers of a Raft group, with pauses, partitions, power cuts: no message, table or delay is lost",
+        _group,
+        "tests/simulation/test_group_seeds.py",
+        "python -m tests.simulation.group --seed {seed} --trace",
+        takes_s=2,
+    )
     for kind, about in (
         ("two", "two writers of a lake, killed at any step: every row once"),
         ("five", "the same with five writers"),
@@ -238,7 +301,7 @@ def _processes() -> Iterable[Proof]:
     for mode in ("sync", "async"):
         yield Proof(
             f"kills-{mode}",
-            f"a writer with {mode} flush that is killed under load loses nothing that it acknowledged",
+            f"a writer with {mode} flush that is killed under load loses no acknowledged message",
             partial(_kills, mode),
             "tests/crash/test_kills.py",
             f"python -m tests.crash.kills --mode {mode} --seed {{seed}}",
@@ -247,7 +310,7 @@ def _processes() -> Iterable[Proof]:
         )
         yield Proof(
             f"failing-{mode}",
-            f"a broker with {mode} flush whose system calls fail for a while loses nothing, and resumes by itself",
+            f"a broker with {mode} flush whose system calls fail for a while loses nothing, and resumes automatically",
             partial(_failing, mode),
             "tests/crash/test_failing_calls.py",
             f"python -m tests.crash.failing --mode {mode} --seed {{seed}}",
@@ -281,6 +344,15 @@ def _hostile() -> Iterable[Proof]:
         f"python -m benchmarks.fuzz --seed {{seed}} --count {FRAMES} --processes 1",
         worth=100,
         takes_s=20,
+    )
+    yield Proof(
+        "fuzz-decoders",
+        "mutated inputs: decoders of bodies, records, replication, Raft and files raise only their declared errors",
+        _fuzz_decoders,
+        "tests/hostile/test_fuzz.py",
+        f"python -m benchmarks.fuzz_decoders --seed {{seed}} --count {INPUTS} --processes 1",
+        worth=200,
+        takes_s=40,
     )
     yield Proof(
         "bystander",
@@ -319,7 +391,7 @@ def _hostile() -> Iterable[Proof]:
 def _suites() -> Iterable[Proof]:
     yield Proof(
         "sql-expressions",
-        "random SQL92 expressions: the broker's evaluator equals an obvious one, and takes no more steps than it says",
+        "random SQL92 expressions: the broker's evaluator agrees with a simple one, within the steps that it declares",
         _sql92,
         "tests/property/test_sql92_properties.py",
         f"python -m tests.property.sql92_random {EXPRESSIONS} {{seed}}",
@@ -349,7 +421,7 @@ def _suites() -> Iterable[Proof]:
     )
     yield Proof(
         "interop",
-        "the real Java and Go clients and mqadmin with our servers, as with Apache's",
+        "the real Java and Go clients and mqadmin with Kourou's servers, compared with Apache's",
         partial(_pytest, ["tests/interop", "tests/client", "-m", "interop", *IN_TWO]),
         "tests/interop",
         worth=1000,

@@ -27,7 +27,7 @@ class Result:
     proof: Proof
     trials: int = 0
     failures: dict[int, str] = field(default_factory=dict)
-    """By seed: what was wrong."""
+    """By seed: the failure."""
     seconds: float = 0.0
     counts: Counter[str] = field(default_factory=Counter)
     left_out: str = ""

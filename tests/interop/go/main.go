@@ -26,6 +26,7 @@ import (
 type driver struct {
 	nameServers primitive.NsResolver
 	producer    rocketmq.Producer
+	credentials primitive.Credentials
 	arrived     map[string]chan string // by group
 }
 
@@ -35,7 +36,11 @@ func main() {
 		nameServers: primitive.NewPassthroughResolver(strings.Split(os.Args[1], ";")),
 		arrived:     map[string]chan string{},
 	}
+	if len(os.Args) > 3 {
+		d.credentials = primitive.Credentials{AccessKey: os.Args[2], SecretKey: os.Args[3]}
+	}
 	p, err := rocketmq.NewProducer(
+		producer.WithCredentials(d.credentials),
 		producer.WithNsResolver(d.nameServers),
 		producer.WithGroupName("interop-go-producers"),
 		producer.WithRetry(2),
@@ -102,6 +107,7 @@ func (d *driver) send(topic, prefix string, count int) error {
 func (d *driver) subscribe(topic, group string) error {
 	arrived := make(chan string, 10000)
 	c, err := rocketmq.NewPushConsumer(
+		consumer.WithCredentials(d.credentials),
 		consumer.WithNsResolver(d.nameServers),
 		consumer.WithGroupName(group),
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),

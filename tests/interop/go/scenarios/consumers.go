@@ -29,7 +29,8 @@ func newConsumers(s *senders) *consumers {
 }
 
 // consume starts a consumer that notes what it gets. fail=N makes the first N deliveries of each message fail, fail=-1
-// all; reply=1 answers each message with the same body, in capitals.
+// all; trace=TOPIC records traces there; sql=… filters by an SQL92 expression; reply=1 answers each message with the same
+// body, in capitals.
 func (c *consumers) consume(w words) error {
 	name := w.Get("name")
 	options := []consumer.Option{
@@ -48,6 +49,9 @@ func (c *consumers) consume(w words) error {
 	}
 	if w.Has("max") {
 		options = append(options, consumer.WithMaxReconsumeTimes(int32(w.number("max", -1))))
+	}
+	if w.Has("trace") {
+		options = append(options, consumer.WithTrace(traces(w)))
 	}
 	var replier rocketmq.Producer
 	if w.Has("reply") {
@@ -83,6 +87,9 @@ func (c *consumers) consume(w words) error {
 		return consumer.ConsumeSuccess, nil
 	}
 	selector := consumer.MessageSelector{Type: consumer.TAG, Expression: w.text("tags", "*")}
+	if w.Has("sql") {
+		selector = consumer.MessageSelector{Type: consumer.SQL92, Expression: w.Get("sql")}
+	}
 	if err := push.Subscribe(w.Get("topic"), selector, listen); err != nil {
 		return err
 	}

@@ -51,6 +51,9 @@ func (s *senders) producer(w words) (rocketmq.Producer, error) {
 		producer.WithRetry(5),
 		producer.WithSendMsgTimeout(patience),
 	}
+	if w.Has("trace") {
+		options = append(options, producer.WithTrace(traces(w)))
+	}
 	switch how {
 	case "queue":
 		options = append(options, producer.WithQueueSelector(numbered{}))
@@ -65,6 +68,16 @@ func (s *senders) producer(w words) (rocketmq.Producer, error) {
 		s.producers[key] = p
 	}
 	return p, err
+}
+
+// traces says where a client records what happened to its messages.
+func traces(w words) *primitive.TraceConfig {
+	return &primitive.TraceConfig{
+		TraceTopic: w.Get("trace"),
+		GroupName:  w.Get("group"),
+		Access:     primitive.Local,
+		Resolver:   nameServers(w),
+	}
 }
 
 // numbered chooses the queue that the message names.
@@ -173,6 +186,9 @@ func message(w words, number int) *primitive.Message {
 	}
 	if w.Has("delay") {
 		m.WithDelayTimeLevel(w.number("delay", 0))
+	}
+	if w.Has("timer") {
+		m.WithProperty("TIMER_DELAY_MS", w.Get("timer"))
 	}
 	if w.Has("key") {
 		m.WithShardingKey(w.Get("key"))

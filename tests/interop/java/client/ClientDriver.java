@@ -12,6 +12,7 @@ import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.SendStatus;
@@ -25,6 +26,7 @@ import org.apache.rocketmq.common.message.MessageExt;
  *   send TOPIC PREFIX COUNT         -> ok COUNT
  *   subscribe TOPIC GROUP           -> ok GROUP
  *   receive GROUP COUNT SECONDS     -> ok BODY BODY …
+ *   as ACCESS_KEY SECRET            -> ok ACCESS_KEY         from now on, requests are signed
  *
  * or "failed REASON". Run with the name server addresses. Bodies are PREFIX-0, PREFIX-1 …; "receive" answers when
  * COUNT have come since the last one, or with fewer when the time is up.
@@ -38,7 +40,8 @@ public final class ClientDriver {
 
     private final String nameServers;
     private final Map<String, BlockingQueue<String>> arrived = new HashMap<>();
-    private final DefaultMQProducer producer = new DefaultMQProducer("interop-producers");
+    private final Signing signing = new Signing();
+    private final DefaultMQProducer producer = new DefaultMQProducer("interop-producers", signing);
 
     private ClientDriver(String nameServers) throws Exception {
         this.nameServers = nameServers;
@@ -65,14 +68,20 @@ public final class ClientDriver {
         try {
             return switch (words[0]) {
                 case "send" -> "ok " + send(words[1], words[2], Integer.parseInt(words[3]));
+                case "as" -> "ok " + as(words[1], words[2]);
                 case "subscribe" -> "ok " + subscribe(words[1], words[2]);
                 case "receive" -> "ok " + String.join(" ",
                     receive(words[1], Integer.parseInt(words[2]), Integer.parseInt(words[3])));
                 default -> "failed no such command";
             };
         } catch (Exception e) {
-            return ("failed " + e).replace('\n', ' ');
+            return ("failed " + e + " " + e.getCause()).replace('\n', ' ');
         }
+    }
+
+    private String as(String accessKey, String secret) {
+        signing.use(accessKey, secret);
+        return accessKey;
     }
 
     private int send(String topic, String prefix, int count) throws Exception {
@@ -88,7 +97,8 @@ public final class ClientDriver {
 
     private String subscribe(String topic, String group) throws Exception {
         BlockingQueue<String> queue = new LinkedBlockingQueue<>();
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        DefaultMQPushConsumer consumer =
+            new DefaultMQPushConsumer(group, signing, new AllocateMessageQueueAveragely());
         consumer.setNamesrvAddr(nameServers);
         consumer.setMqClientApiTimeout(PATIENCE_MS);
         consumer.setHeartbeatBrokerInterval(HEARTBEAT_MS);

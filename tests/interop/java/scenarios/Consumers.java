@@ -36,7 +36,8 @@ final class Consumers {
     /**
      * consume: a consumer that notes what it gets. fail=N makes the first N deliveries of each message fail, fail=-1
      * all; trace=TOPIC records traces there; sql=… filters by an expression, of the type SQL92 or type=…; reply=1
-     * answers each message with the same body, in capitals.
+     * answers each message with the same body, in capitals; short=1 leaves subscriptions that are the same out of
+     * heartbeats.
      */
     void consume(Words words) throws Exception {
         String name = words.text("name");
@@ -56,6 +57,9 @@ final class Consumers {
         }
         if (words.has("max")) {
             consumer.setMaxReconsumeTimes(words.number("max", -1));
+        }
+        if (words.has("short")) { // the client of 4.9 has no method for it
+            consumer.getClass().getMethod("setUseHeartbeatV2", boolean.class).invoke(consumer, true);
         }
         consumer.setSuspendCurrentQueueTimeMillis(words.number("suspend", 1000));
         if (words.has("sql")) {

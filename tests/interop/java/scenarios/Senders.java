@@ -13,6 +13,7 @@ import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.selector.SelectMessageQueueByHash;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageQueue;
 
 /** Producers, one for each name server and group. */
@@ -124,6 +125,9 @@ final class Senders {
         }
         if (words.has("delay")) {
             message.setDelayTimeLevel(words.number("delay", 0));
+        }
+        if (words.has("timer")) { // the client of 4.9 has no method for it
+            MessageAccessor.putProperty(message, "TIMER_DELAY_MS", words.text("timer"));
         }
         words.all().forEach((name, value) -> {
             if (name.startsWith("property.")) {
