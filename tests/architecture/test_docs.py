@@ -21,6 +21,27 @@ def test_links_lead_somewhere(document: Path) -> None:
     assert not missing
 
 
+def anchors(document: Path) -> set[str]:
+    """The anchors of a document's headings, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
+    titles = [title.replace("`", "") for title in re.findall(r"^#+ (.*)$", text, re.MULTILINE)]
+    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_to_headings(document: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s:]*)#([^)\s]+)\)", document.read_text())
+    targets = [(document.parent / name if name else document, anchor) for name, anchor in links]
+    missing = [
+        f"{path.name}#{anchor}" for path, anchor in targets if path.suffix == ".md" and anchor not in anchors(path)
+    ]
+    assert not missing
+
+
+def test_anchors() -> None:
+    assert {"one-minute", "beside-apache-rocketmq"} <= anchors(ROOT / "README.md")
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_modules_named_exist(document: Path) -> None:
     """`package/module.py` in backquotes is a module of ours."""

@@ -103,8 +103,7 @@ async def long_poll(broker: Embedded, mq: Client) -> None:
 
 
 def machine_of(broker: Embedded) -> Broker:
-    assert broker._broker is not None
-    return broker._broker.machine
+    return broker.broker().process.machine
 
 
 async def compare(title: str, spies: Spies, properties: dict[str, object], *, in_lane: bool) -> None:

@@ -8,9 +8,9 @@ import pytest
 from tests.architecture.sources import PACKAGE, ROOT, Source, sources
 
 BESIDE = {"__init__", "__main__", "_version", "_backend"}
-"""What the package itself consists of, and not a layer."""
+"""Modules of the package itself, which are not layers."""
 
-CORE = {"protocol", "nameserver", "broker", "turns"}
+CORE = {"protocol", "replication", "raft", "nameserver", "controller", "broker", "turns"}
 OUTSIDE = {"asyncio", "socket", "ssl", "threading", "time", "os", "pathlib", "uvloop"}
 """Sockets, threads, files and clocks, which the core does not know."""
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from kourou.broker.properties import ACTED_ON, HOT, is_apaches
+from kourou.broker.properties import ACTED_ON, HOT, ProcessSettings, is_apaches
 from kourou.broker.settings import BrokerSettings
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "limits.md").read_text()
-PARTS = ("broker", "nameserver")
+PARTS = ("broker", "nameserver", "controller")
 CONSTANT = re.compile(r"^([A-Z][A-Z_]*_(?:MAX|LIMIT_BYTES))(?:: Final)? =", re.MULTILINE)
 OURS = sorted(key for key in ACTED_ON if key.startswith("max") and not is_apaches(key))
 
@@ -18,7 +18,8 @@ OURS = sorted(key for key in ACTED_ON if key.startswith("max") and not is_apache
 @pytest.mark.parametrize("key", OURS)
 def test_each_property_is_there_with_its_default(key: str) -> None:
     (row,) = [line for line in PAGE.splitlines() if line.startswith("|") and f"| `{key}` |" in line]
-    default = getattr(BrokerSettings(), ACTED_ON[key].name)
+    place = ACTED_ON[key]
+    default = getattr(ProcessSettings() if place.part == "process" else BrokerSettings(), place.name)
     shown = {f"{default:,}", f"{default // 1024} KiB", f"{default // 1024**2} MiB"}
     assert any(f" {text} " in row for text in shown), row
 

@@ -54,7 +54,7 @@ class BrokerTarget(Target):
 
     def __init__(self, folder: Path, *settings: str) -> None:
         where = ["--namesrv-port", "0", "--port", "0", "--store", str(folder / "store")]
-        told = self._start(folder, ["run", *where], settings)
+        told = self._start(folder, ["run", "--no-console", *where], settings)
         self.port = int(told["broker"].rpartition(":")[2])
         self.name_server_port = int(told["namesrv"].rpartition(":")[2])
 
@@ -78,7 +78,7 @@ class BrokerTarget(Target):
 
 
 class Customer(Ordinary):
-    """Sends, and reads what it sent."""
+    """Sends messages, and reads them."""
 
     def round(self) -> None:
         sent = self._peer.ask(send_command("ordinary", b"ordinary"))

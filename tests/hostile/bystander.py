@@ -1,4 +1,4 @@
-"""What a bystander notices while somebody attacks the broker: the latency of its small requests, and the memory after.
+"""The effects of an attack on another client of the broker: the latency of its small requests, and the memory after.
 
     python -m tests.hostile.bystander                     all attacks, three rounds of five seconds each
     python -m tests.hostile.bystander NAME … --rounds 1   some of them
@@ -151,7 +151,7 @@ def hostile_settings(peer: Peer, ports: Ports) -> None:
 
 
 def brokers_that_are_none(peer: Peer, ports: Ports) -> None:
-    """6: registrations with addresses that nobody should print or connect to."""
+    """6: registrations with addresses that must be neither printed nor connected to."""
     with Peer(ports.name_server) as name_server:
         for n in range(100):
             ext = {
@@ -167,7 +167,7 @@ def brokers_that_are_none(peer: Peer, ports: Ports) -> None:
 
 
 def preambles(peer: Peer, ports: Ports) -> None:
-    """7: PROXY preambles of anybody."""
+    """7: PROXY preambles from untrusted addresses."""
     for n in range(100):
         with Peer(ports.broker) as other, suppress(ConnectionError, EOFError):
             other.send(b"PROXY TCP4 203.0.113.%d 192.0.2.1 1 2\r\n" % (n % 250))
@@ -279,7 +279,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=5.0)
     options = parser.parse_args()
     failed = False
-    print("| attack | p99 of a bystander, ms | memory kept, MiB |\n|---|---|---|")
+    print("| attack | p99 of the other client, ms | memory kept, MiB |\n|---|---|---|")
     for name in options.names or ATTACKS:
         with tempfile.TemporaryDirectory() as folder:
             outcome = run(name, Path(folder), options.rounds, options.seconds)

@@ -152,7 +152,7 @@ class HostileServers:
 
 
 _FINDING = {RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO, RequestCode.HEART_BEAT}
-"""What is answered while everything else is refused: where brokers are."""
+"""The requests that are answered while all others are refused: those for routes."""
 _UNCHANGED = {
     RequestCode.GET_CONSUMER_LIST_BY_GROUP,  # a member that does not find itself gets no queues
     RequestCode.PULL_MESSAGE,

@@ -82,8 +82,8 @@ class Sizes(msgspec.Struct):
 class Walked:
     """A broker, its driver, and a watch."""
 
-    def __init__(self, folder: Path, sizes: Sizes) -> None:
-        settings = BrokerSettings()
+    def __init__(self, folder: Path, sizes: Sizes, settings: BrokerSettings | None = None) -> None:
+        settings = settings or BrokerSettings()
         store_settings = StoreSettings()
         store = Store.open(folder, store_settings, store_host=HOST, now_ms=CLOCK.now_ms(), file_time=file_time)
         self.machine = Broker(
@@ -238,6 +238,16 @@ NAMES: dict[str, list[str]] = {
     "subscription": ["||".join(f"tag{n}" for n in range(6000))],
     "key": ["key"],
 }
+LONG = (
+    "9" * 900_000,
+    "a;" * 450_000,
+    "a||" * 300_000,
+    "||".join(f"tag{n}" for n in range(90_000)),
+    "".join(f"k{n}\x01v\x02" for n in range(70_000)),
+    "REPLY_TO_CLIENT\x01" + "\x1b" * 90_000 + "\x02",
+)
+"""Values that nearly fill a header."""
+
 GROUP_FIELDS = ("consumer_group", "group_name", "src_group", "dest_group", "compare_group", "producer_group")
 
 
@@ -280,6 +290,10 @@ def headers_of(code: int) -> Iterable[dict[str, str]]:
         for left_out in ("topic", "topicList", "dataVersion", "clientId"):
             if left_out in ext and left_out not in {field.encode_name for field in fields if field.required}:
                 yield {key: value for key, value in ext.items() if key != left_out}
+        if n == 0:
+            for field in fields:
+                for text in LONG if "str" in str(field.type) else LONG[:1]:
+                    yield {**ext, field.encode_name: text}
 
 
 def bodies_of(code: int) -> Iterable[bytes]:
@@ -367,6 +381,26 @@ def served_by_brokers() -> list[int]:
         Direction.CONTROLLER_TO_BROKER,
     )
     return [code for code, info in REQUESTS.items() if info.direction in ours]
+
+
+YARDSTICK_MS = 9.0
+"""What `_yardstick` takes on the machine of docs/limits.md when nothing else runs there, and nothing on its host."""
+
+
+def slowness() -> float:
+    """How many times slower this machine is at the moment; at least 1.
+
+    A virtual machine counts what its host takes away as time of the thread, and gets twice as slow for minutes.
+    """
+    return max(1.0, sorted(_yardstick() for _ in range(9))[4] / YARDSTICK_MS)
+
+
+def _yardstick() -> float:
+    began = time.thread_time_ns()
+    table: dict[str, int] = {}
+    for number in range(20_000):
+        table[f"name-{number % 977}"] = table.get(f"name-{number % 331}", 0) + number
+    return (time.thread_time_ns() - began) / 1e6
 
 
 LAST = (RequestCode.DELETE_TOPIC_IN_BROKER, RequestCode.DELETE_SUBSCRIPTIONGROUP, RequestCode.CLEAN_UNUSED_TOPIC)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import select
 import socket
 import struct
@@ -28,7 +29,7 @@ PATIENCE = 60.0
 
 
 class Peer:
-    """A client that sends what it likes."""
+    """A client that sends any bytes."""
 
     def __init__(self, port: int, *, receive_buffer: int | None = None) -> None:
         self.sock = socket.socket()
@@ -81,6 +82,10 @@ class Peer:
         self.sock.close()
 
 
+RAW = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e\u2028]")
+"""Characters that a terminal acts on, or treats as the end of a line."""
+
+
 class Target:
     """A running `kourou namesrv`."""
 
@@ -91,7 +96,7 @@ class Target:
         self.port = int(told["namesrv"].rpartition(":")[2])
 
     def _start(self, folder: Path, words: list[str], settings: Iterable[str]) -> dict[str, str]:
-        """Runs `kourou` with these words until it is ready: what it says then."""
+        """Runs `kourou` with these words until it is ready. Returns its ready file."""
         self.folder = folder
         self.log_path = folder / "log.txt"
         ready = folder / "ready.json"
@@ -112,6 +117,7 @@ class Target:
             assert time.monotonic() < self.started + PATIENCE, "it did not get ready"
             time.sleep(0.005)  # not by `until`: the time of a start is measured
         told: dict[str, str] = json.loads(ready.read_text())
+        self.told = told
         return told
 
     def stop(self) -> int:
@@ -122,6 +128,8 @@ class Target:
             if self.process.poll() is None:
                 self.process.kill()
                 self.process.wait()
+            raw = RAW.search(self.log)
+            assert raw is None, f"the log has {raw[0]!r}, as a peer has sent it"
 
     @property
     def log(self) -> str:
@@ -137,7 +145,7 @@ class Target:
 
     @property
     def cpu(self) -> float:
-        """Seconds of CPU time that the server has used; other than the clock's, they do not depend on who else runs."""
+        """Seconds of CPU time that the server has used, which do not depend on other processes."""
         words = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -221,7 +229,7 @@ class Probe(Ordinary):
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
-    """Until it is true; `what` says what is wrong otherwise."""
+    """Waits until it is true; `what` is the text of the failure otherwise."""
     wait_for(what, condition, PATIENCE)
 
 

@@ -15,7 +15,7 @@ from .target import MIB, Peer, Probe, Target
 
 LIMIT = frame.FRAME_SIZE_MAX - 1000
 COST_S = 5.0
-"""CPU time that the worst 16 MiB may cost. While they are read, nobody else is served."""
+"""CPU time that the worst 16 MiB may cost. While they are read, no other client is served."""
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def kv(code: RequestCode, namespace: str, key: str, value: str | None = None) ->
 
 
 def test_huge_kv_values_have_an_end(target: Target, peer: Peer) -> None:
-    """One after the other, until the whole would be too large; what was there stays."""
+    """One after the other, until the whole would be too large; existing values are kept."""
     before = target.rss
     value = "v" * 1_000_000
     kept = 0
@@ -181,7 +181,7 @@ def everything_outside(folder: Path) -> set[Path]:
 
 
 def test_names_stay_names(target: Target, peer: Peer) -> None:
-    """No name of a peer's ever becomes a path, and what was said under an odd name is found under it again."""
+    """A peer's name never becomes a path, and a value under an unusual name is found under it again."""
     before = everything_outside(target.folder)
     for name in NAMES:
         assert peer.ask(kv(RequestCode.PUT_KV_CONFIG, name, name, name)).code == 0

@@ -105,7 +105,7 @@ def test_a_group_that_subscribes_to_everything(crowded: BrokerTarget) -> None:
 
 
 def test_locks_without_end(crowded: BrokerTarget) -> None:
-    """A million queues are asked for, by invented names; whoever locks a few real ones still can."""
+    """A million queues are asked for, by invented names; a client can still lock a few real ones."""
     before = crowded.rss
     with Customer(crowded) as customer, Peer(crowded.port) as peer:
         queues = [{"topic": "topic0", "brokerName": "b", "queueId": queue} for queue in range(100_000)]

@@ -1,4 +1,4 @@
-"""What a broker costs before anybody hurts it: a second to start, and little memory."""
+"""The cost of an idle broker: a second to start, and little memory."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Bytes, frames and requests that make no sense to a broker: it says so, and serves the others."""
+"""Invalid bytes, frames and requests: the broker answers with the reason, and serves other clients."""
 
 import random
 from contextlib import suppress
@@ -116,7 +116,7 @@ def _files(broker: BrokerTarget) -> set[str]:
     return queues | {path.name for path in broker.folder.iterdir()} - {"checked"} | {"checked"}
 
 
-def test_bodies_that_are_no_batches(broker: BrokerTarget) -> None:
+def test_bodies_that_are_not_batches(broker: BrokerTarget) -> None:
     chance = random.Random(5)
     with Peer(broker.port) as peer:
         for size in (0, 1, 3, 4, 19, 20, 100, 5000):

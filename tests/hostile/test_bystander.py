@@ -1,4 +1,4 @@
-"""A short sample of `python -m tests.hostile.bystander`: attacks that once stopped everybody for seconds."""
+"""A short sample of `python -m tests.hostile.bystander`: attacks that once blocked all clients for seconds."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from .bystander import MEMORY_MAX, run
 
 SECONDS = 1.5
 P99_MAX = 1.0
-"""Far above what a machine takes that does nothing else, and below what each of these took."""
+"""Far above the time on an idle machine, and below the time that each of these attacks once took."""
 
 
 @pytest.mark.slow

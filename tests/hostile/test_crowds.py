@@ -78,7 +78,7 @@ def test_a_flood_of_connections(target: Target) -> None:
 
 
 def test_peers_that_dribble(target: Target) -> None:
-    """Two hundred peers, each a byte at a time: their requests are answered in the end, and nobody else waits."""
+    """Two hundred peers, each a byte at a time: their requests are answered in the end, and no other client waits."""
     data = frame.encode(Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, 9, ext={"topic": "slow"}))
     peers = [Peer(target.port) for _ in range(200)]
     with Probe(target) as probe:
@@ -130,7 +130,7 @@ def test_peers_that_never_read(what: RequestCode, target: Target, topics: None) 
     assert grown < len(crowd) * 16 * MIB, f"{grown / len(crowd) / MIB:.1f} MiB a connection"
     assert probe.usual() < 0.5
     assert probe.longest < 10
-    # Whoever reads again gets everything, in order.
+    # A peer that reads again gets everything, in order.
     crowd[0].sock.settimeout(PATIENCE)
     assert crowd[0].receive().opaque == 1
     for peer in crowd:

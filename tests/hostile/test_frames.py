@@ -157,7 +157,7 @@ def test_random_bytes(target: Target) -> None:
 
 
 def test_no_peer_writes_lines_of_the_log(tmp_path: Path) -> None:
-    """Reasons for ending a connection repeat what the peer sent; never so that it looks like a line of our own."""
+    """Reasons for the end of a connection repeat the peer's bytes, but never so that they look like a log line."""
     line = b"\n2026-01-01 00:00:00,000 INFO all is well\n"
     target = Target(tmp_path)
     attempts = [

@@ -1,7 +1,8 @@
 """No request holds the event loop for more than 20 ms, whatever is asked of whatever tables.
 
-Measured in CPU time of the thread. The figures of docs/limits.md are made by the same walk, on tables as large as the
-limits allow: `python -m tests.hostile.longest_turns`.
+Measured in CPU time of the thread, relative to the speed of the machine at that moment (`slowness`). The figures of
+docs/limits.md are made by the same walk, on tables as large as the limits allow:
+`python -m tests.hostile.longest_turns`.
 """
 
 import gc
@@ -16,14 +17,18 @@ from kourou.protocol import bodies
 from kourou.protocol.codes import RequestCode
 from kourou.protocol.command import Command
 from kourou.protocol.headers import REQUESTS
-from kourou.server.metrics import BrokerFigures, slice_of
+from kourou.server.broker_figures import BrokerFigures
+from kourou.server.metrics import slice_of
 
-from .longest_turns import LIMIT_MS, Sizes, Walked, served_by_brokers, walk
+from .longest_turns import LIMIT_MS, Sizes, Walked, served_by_brokers, slowness, walk
+
+TRIES = 5
+"""How often a turn is measured that took too long."""
 
 SMALLER = Sizes(topics=20_000, groups=20_000, wide=3, clones=2, peers=20, messages=5_000, locks=50_000)
 
 FACTOR = 1 if IS_COMPILED else 3
-"""The plain form serves what the compiled one does, and takes longer for it."""
+"""The plain form serves the same requests as the compiled one, and takes longer."""
 
 
 @pytest.fixture(scope="module")
@@ -44,24 +49,29 @@ def test_no_slice_of_the_metrics_holds_the_event_loop(walked: Walked) -> None:
     """
     machine = walked.machine
     for number in range(10_000):
-        machine.stats.put(f"topic-{number:05d}", 1, 100)
+        machine.stats.put(f"topic-{number:05d}", 1, 100, message_type="normal")
         machine.stats.got(f"topic-{number:05d}", f"group-{number:06d}", 1, 100)
     subscription = bodies.SubscriptionData(topic="wide-0", sub_string="*")
     consumer = bodies.ConsumerData(group_name="group-000000", subscription_data_set=[subscription])
     beat = bodies.HeartbeatData(client_id="wide", consumer_data_set=[consumer])
     walked.ask(Command(RequestCode.HEART_BEAT, body=beat.encode()), walked.connect())
     figures = BrokerFigures(machine, lambda: 0)
-    longest = min(_longest_slice(figures) for _ in range(2))
-    assert longest < LIMIT_MS
+    for _ in range(TRIES):
+        limit = LIMIT_MS * slowness()
+        if (longest := _longest_slice(figures)) < limit:
+            break
+    assert longest < limit
 
 
 def test_no_request_holds_the_event_loop(walked: Walked) -> None:
-    limit = LIMIT_MS * FACTOR
+    limit = LIMIT_MS * FACTOR * slowness()
     found = walk(walked, served_by_brokers())
     late = {code for code, worst in found.items() if worst > limit}
-    if late - {0, -1}:  # a machine that does something else meanwhile: the shorter of two counts
-        again = walk(walked, late - {0, -1})
-        late = {code for code in late if again.get(code, found[code]) > limit}
+    for _ in range(TRIES - 1):  # the shortest counts; the end of a connection, 0, can't be repeated
+        if late - {0}:
+            limit = LIMIT_MS * FACTOR * slowness()
+            again = walk(walked, late - {0, -1})
+            late = {code for code in late if code == 0 or again[code] > limit}
     assert not late, {RequestCode(code).name if code > 0 else code: found[code] for code in late}
 
 

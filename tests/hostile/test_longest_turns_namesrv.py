@@ -14,13 +14,16 @@ import pytest
 from kourou import _backend
 from kourou.protocol.codes import RequestCode
 
-from .longest_turns import LIMIT_MS as COMPILED_LIMIT_MS
+from .longest_turns import LIMIT_MS as COMPILED_LIMIT_MS, slowness
 from .longest_turns_namesrv import OTHER, Sizes, Walked, served, walk, walk_away
 
 SMALLER = Sizes(brokers=3, topics=20_000, small_brokers=500, kv_size=1024 * 1024, registration=20_000)
 
 LIMIT_MS = COMPILED_LIMIT_MS * (1 if _backend.name() == "compiled" else 3)
-"""The plain form serves what the compiled one does, and takes longer for it."""
+"""The plain form serves the same requests as the compiled one, and takes longer."""
+
+TRIES = 5
+"""How often a turn is measured that took too long."""
 
 
 @pytest.fixture
@@ -39,22 +42,26 @@ def collector_at_rest() -> Iterator[None]:
 @pytest.mark.slow
 def test_no_request_holds_the_event_loop() -> None:
     walked = Walked(SMALLER)
+    limit = LIMIT_MS * slowness()
     found = walk(walked, served())
-    late = {code for code, worst in found.items() if worst > LIMIT_MS}
-    if late:  # a machine that does something else meanwhile: the shorter of two counts
-        again = walk(walked, late)
-        late = {code for code in late if again[code] > LIMIT_MS}
+    late = {code for code, worst in found.items() if worst > limit}
+    for _ in range(TRIES - 1):  # the shortest counts
+        if late:
+            limit = LIMIT_MS * slowness()
+            again = walk(walked, late)
+            late = {code for code in late if again[code] > limit}
     assert not late, {RequestCode(code).name: found[code] for code in late}
 
 
 @pytest.mark.usefixtures("collector_at_rest")
 @pytest.mark.slow
 def test_no_broker_that_leaves_holds_the_event_loop() -> None:
-    found = walk_away(Walked(SMALLER))
-    if max(found.values()) > LIMIT_MS:
-        again = walk_away(Walked(SMALLER))
-        found = {code: min(worst, again[code]) for code, worst in found.items()}
-    assert max(found.values()) <= LIMIT_MS, found
+    for _ in range(TRIES):
+        limit = LIMIT_MS * slowness()
+        found = walk_away(Walked(SMALLER))
+        if max(found.values()) <= limit:
+            break
+    assert max(found.values()) <= limit, found
 
 
 def test_the_page_has_every_code() -> None:

@@ -116,6 +116,8 @@ async def values(mq: Client) -> None:
     async for message in orders.consume(group="g", start="first"):
         assert_type(message.value, Order)
         assert_type(message.body, bytes)
+        async with message.process() as same:
+            assert_type(same.value, Order)
     async for anything in mq.topic("orders", Json()).consume(group="g"):
         assert_type(anything.value, Any)
     async with mq.topic("texts", Text()).consume(group="g") as texts:
@@ -175,6 +177,8 @@ def without_await() -> None:
         assert_type(mq.admin.messages.by_time("orders", 0), list[Delivery])
         for order in mq.topic("orders", Json(Order)).consume(group="g"):
             assert_type(order.value, Order)
+            with order.process() as same:
+                assert_type(same.value, Order)
 
 
 async def embedded() -> None:

@@ -14,7 +14,7 @@ RIGHT = HERE / "client_usage.py"
 WRONG = HERE / "client_mistakes.py"
 
 Found = dict[tuple[str, int], str]
-"""What is said of a line, by file name and line."""
+"""The messages about a line, by file name and line."""
 
 
 def mypy(folder: Path) -> Found:
