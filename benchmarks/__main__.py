@@ -11,7 +11,21 @@ from pathlib import Path
 from tests.interop.toolchain import MissingToolError
 from tests.waiting import GaveUpError
 
-from benchmarks import broker, client, codec, nameserver, records, recovery, report, spark, store
+from benchmarks import (
+    broker,
+    client,
+    codec,
+    later,
+    nameserver,
+    pending,
+    raft,
+    records,
+    recovery,
+    replication,
+    report,
+    spark,
+    store,
+)
 from benchmarks.load import RefusedError
 
 BENCHMARKS: dict[str, Callable[[argparse.Namespace], report.Result]] = {
@@ -20,6 +34,10 @@ BENCHMARKS: dict[str, Callable[[argparse.Namespace], report.Result]] = {
     "nameserver": nameserver.run,
     "store": lambda options: store.run_aside(options.quick),
     "broker": broker.run,
+    "later": later.run,
+    "replication": replication.run,
+    "raft": raft.run,
+    "pending": pending.run,
     "client": client.run,
     "spark": spark.run,
     "recovery": lambda options: recovery.run(recovery.QUICK_MIB if options.quick else recovery.MIB_WRITTEN),

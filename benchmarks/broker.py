@@ -79,7 +79,7 @@ class Contender:
         self._topics = 0
         self._ask(f"server {name} {server.address}")
 
-    def loads(self, flush: str) -> dict[str, Callable[[float], Figure]]:
+    def loads(self, flush: str, /) -> dict[str, Callable[[float], Figure]]:
         if flush == "SYNC_FLUSH":
             return {FLUSH: lambda seconds: self._send(16, 1, seconds)}
         return {
@@ -97,10 +97,14 @@ class Contender:
                 load(min(seconds / 4, 8.0))
 
     def _send(self, threads: int, batch: int, seconds: float) -> Figure:
+        return self.figure("send", f"load-{threads}-{batch} {threads} {batch} {BODY} {seconds}")
+
+    def figure(self, load: str, words: str) -> Figure:
+        """Put it under a load, until the load has ended."""
         before = self.server.cpu_ns()
-        words = self._ask(f"send {self._name} load-{threads}-{batch} {threads} {batch} {BODY} {seconds}")
+        said = self._ask(f"{load} {self._name} {words}")
         cpu_ns = self.server.cpu_ns() - before
-        messages, spent_ns, errors = map(int, words)
+        messages, spent_ns, errors = map(int, said)
         self.errors += errors
         return Figure(cpu_ns / max(messages, 1) / 1000, messages / spent_ns * 1e9)
 
@@ -186,7 +190,8 @@ class Measured:
         return bars
 
 
-def _compare(flush: str, plan: Plan, home: Path, result: Result) -> list[Measured]:
+def compare(flush: str, plan: Plan, home: Path, result: Result, kind: type[Contender] = Contender) -> list[Measured]:
+    """All loads of this kind, for both brokers."""
     with ExitStack() as stack:
         talker = stack.enter_context(load_client(home / f"load-{flush}"))
         servers = {
@@ -195,7 +200,7 @@ def _compare(flush: str, plan: Plan, home: Path, result: Result) -> list[Measure
         }
         for server in servers.values():
             stack.callback(server.stop)
-        contenders = {name: Contender(server, name, talker, plan) for name, server in servers.items()}
+        contenders = {name: kind(server, name, talker, plan) for name, server in servers.items()}
         contenders[APACHE].warm_up(plan.warmup, flush)
         contenders[OURS].warm_up(plan.warmup / 10, flush)
         measured = {name: Measured(name) for name in contenders[OURS].loads(flush)}
@@ -217,15 +222,20 @@ def run(options: argparse.Namespace) -> Result:
     outcomes: list[Measured] = []
     with tempfile.TemporaryDirectory(prefix="kourou-bench-") as folder:
         for flush in ("ASYNC_FLUSH", "SYNC_FLUSH"):
-            outcomes += _compare(flush, plan, Path(folder), result)
+            outcomes += compare(flush, plan, Path(folder), result)
+    result.bars = [bar for outcome in outcomes for bar in outcome.bars()]
+    show(outcomes, result)
+    if options.quick:
+        result.no_verdict = "a quick run is too short for the JVM to warm up"
+    return result
+
+
+def show(outcomes: list[Measured], result: Result) -> None:
+    """The table, and every figure."""
     head = ["128 B a message", "CPU µs", "Apache's", "ratio", "messages/s", "Apache's", "times"]
     result.text.append(table(head, [outcome.row() for outcome in outcomes]))
-    result.bars = [bar for outcome in outcomes for bar in outcome.bars()]
     for outcome in outcomes:
         result.data[outcome.name] = {
             name: [{"cpu_us": one.cpu_us, "per_second": one.per_second} for one in figures]
             for name, figures in outcome.figures.items()
         }
-    if options.quick:
-        result.no_verdict = "a quick run is too short for the JVM to warm up"
-    return result

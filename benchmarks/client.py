@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> Result:
                 java = _java(talker, server.address, count, 2.0 if options.quick else 8.0)
         finally:
             server.stop()
-    rows = [[f"ours: {name}", f"{us:.2f}", f"{1e6 / us:,.0f}"] for name, us in ours.items()]
+    rows = [[f"Kourou: {name}", f"{us:.2f}", f"{1e6 / us:,.0f}"] for name, us in ours.items()]
     rows += [[f"Java: {name}", f"{us:.2f}", f"{1e6 / us:,.0f}"] for name, us in java.items()]
     result.text.append(table(["128 B a message", "client's CPU µs", "messages/s on one core"], rows))
     result.bars = [
@@ -107,7 +107,7 @@ async def _fill(mq: Client, topic: str, count: int) -> None:
 
 
 async def _consume(mq: Client, topic: str, count: int) -> int:
-    """A batch listener, as who wants speed uses it."""
+    """A batch listener, as an application that needs speed uses it."""
     left = count // 500 * 500
     done = asyncio.Event()
 

@@ -5,7 +5,7 @@
                     └─▶ a live server's socket ─▶ answers or the end of that connection; another one is served all along
 
 The corpus has every request that is declared, in both header forms, with plausible values and bodies, answers, and the
-frames that Java classes wrote. Half of the mutations change bytes, and mostly mend the lengths afterwards so that the
+frames that Java classes wrote. Half of the mutations change bytes, and mostly fix the lengths afterwards so that the
 change gets past the framing; the other half change fields and bodies, so that the frame is whole and only nonsense.
 
 Memory is watched, the seed is printed, and the same seed and options give the same frames. Exit code 1 is a failure,
@@ -472,7 +472,7 @@ class Machine:
 
 
 class LiveServer:
-    """A name server on a socket of its own, in a thread; nothing that it is told makes it connect to anybody."""
+    """A name server on a socket of its own, in a thread; no request makes it connect to another address."""
 
     def __init__(self, outcome: Outcome, *, uvloop: bool) -> None:
         self._outcome = outcome
@@ -598,8 +598,8 @@ def run(seed: int, count: int, number: int) -> Outcome:
                 live.attack(bytes(stream + mutator.frame()))
                 stream.clear()
             if outcome.frames == count // 5:
-                first_mib = _memory_mib()
-        outcome.grown_mib = _memory_mib() - first_mib
+                first_mib = memory_mib()
+        outcome.grown_mib = memory_mib() - first_mib
         live.close()
     except FailureError as failure:
         outcome.failure = f"{failure}\nprocess {number}, frame {outcome.frames}: {failure.data[:4096].hex()}"
@@ -607,7 +607,7 @@ def run(seed: int, count: int, number: int) -> Outcome:
     return outcome
 
 
-def _memory_mib() -> float:
+def memory_mib() -> float:
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1024 / 1024
 

@@ -22,15 +22,19 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.report import ROOT, Result, print_where, table, where
+from kourou.access.users import User, UserType
 from kourou.broker import lane
 from kourou.broker.events import Peer
+from kourou.broker.settings import BrokerSettings
 from kourou.protocol import bodies
 from kourou.protocol.codes import RequestCode
 from kourou.protocol.command import Command, encode
+from kourou.protocol.signing import Credentials
 from kourou.store.settings import MIB, StoreSettings
 from kourou.testing.broker import SimulatedBroker
 
 TOPIC, GROUP = "OrderEvents", "billing"
+USER = Credentials("orders-service", "a-secret-of-24-characters")
 BODY = bytes(range(128))
 BATCH = 32
 STORE = StoreSettings(commit_log_file_size=128 * MIB, index_slots=100_000, index_entries=400_000)
@@ -48,6 +52,7 @@ class Load:
     per_read: int
     messages: int
     make: Callable[[int], Command]
+    signed: bool = False
 
 
 def _send(number: int, code: int = RequestCode.SEND_MESSAGE_V2, body: bytes = BODY) -> Command:
@@ -102,26 +107,41 @@ def _pull(number: int) -> Command:
     return Command(RequestCode.PULL_MESSAGE, 4711 + number, language="JAVA", ext=fields)
 
 
+def _signed(number: int) -> Command:
+    command = _send(number)
+    USER.sign(command)
+    return command
+
+
 LOADS = (
     Load("sends of 128 B, 1 in a read", 1, 1, _send),
     Load("sends of 128 B, 32 in a read", 32, 1, _send),
     Load(f"batches of {BATCH}, 1 in a read", 1, BATCH, _batch),
     Load("pulls of 32 messages, 1 in a read", 1, 32, _pull),
+    Load("signed sends of 128 B, 1 in a read", 1, 1, _signed, signed=True),
+    Load("signed sends of 128 B, 32 in a read", 32, 1, _signed, signed=True),
 )
 
 
 class World:
-    """A broker with a topic, a group and some messages."""
+    """A broker with a topic, a group and some messages, with or without access control."""
 
-    def __init__(self) -> None:
-        self.broker = SimulatedBroker(store_settings=STORE)
+    def __init__(self, signed: bool) -> None:
+        settings = BrokerSettings()
+        if signed:
+            user = User(name=USER.access_key, password=USER.secret_key, type=UserType.SUPER)
+            settings = BrokerSettings(authenticates=True, authorizes=True, first_user=user)
+        self.broker = SimulatedBroker(store_settings=STORE, settings=settings)
         client = self.broker.connect()
         for number in range(4 * 90):
-            client.ask(_send(number))
+            client.ask(_signed(number) if signed else _send(number))
         subscription = bodies.SubscriptionData(topic=TOPIC, sub_string="*")
         consumer = bodies.ConsumerData(group_name=GROUP, subscription_data_set=[subscription])
         heartbeat = bodies.HeartbeatData(client_id="c1", consumer_data_set=[consumer])
-        client.ask(Command(RequestCode.HEART_BEAT, body=heartbeat.encode()))
+        beat = Command(RequestCode.HEART_BEAT, body=heartbeat.encode())
+        if signed:
+            USER.sign(beat)
+        client.ask(beat)
         self._peer: Peer = client.peer
 
     def serve(self, reads: list[bytes]) -> None:
@@ -141,7 +161,7 @@ def reads_of(load: Load, count: int, first: int = 0) -> list[bytes]:
 def cpu_costs(quick: bool) -> Iterator[tuple[Load, list[float]]]:
     """CPU µs of a request, in each round."""
     for load in LOADS:
-        world = World()
+        world = World(load.signed)
         count = max(REQUESTS // load.messages, 96)
         costs: list[float] = []
         for number in range(QUICK_ROUNDS if quick else ROUNDS):
@@ -153,7 +173,7 @@ def cpu_costs(quick: bool) -> Iterator[tuple[Load, list[float]]]:
 
 
 def run(quick: bool) -> Result:
-    """Measures all loads; there is no bar, for figures are compared with those of another commit."""
+    """Measures all loads. No bar applies: the figures are compared with those of another commit."""
     result = Result("The fast lane: CPU time per request")
     if not lane.IS_COMPILED:
         result.text = ["the lane is not compiled"]
@@ -201,9 +221,9 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=REQUESTS, help="how many requests of it")
     options = parser.parse_args()
     if options.only is not None:
-        world = World()
-        # All requests are made, however many are served: the runs that are compared differ in nothing else.
         load = LOADS[options.only]
+        world = World(load.signed)
+        # All requests are made, however many are served: the runs that are compared differ in nothing else.
         reads = reads_of(load, COUNTED[1] // load.messages)
         gc.disable()
         world.serve(reads[: options.requests // load.per_read])

@@ -1,7 +1,7 @@
 """Recovery after kill -9: our store beside Apache's broker, each on a copy of the same directory.
 
 A process writes one segment of 1 KiB messages, each with a unique key and a key, and kills itself. Recovery then walks
-all of it, with CRCs, and enters every record anew into queues and index. Ours is `Store.open` in a fresh process;
+all of it, with CRCs, and adds every record to queues and index again. Ours is `Store.open` in a fresh process;
 Apache's is the time between two lines of its log, from the moment it finds that the last shutdown was abnormal to
 "load over", without the start of the JVM. The files are in the page cache of the system for both.
 

@@ -69,7 +69,7 @@ def add_write_permission() -> bytes:
 
 
 def _topic(name: str, queues: int) -> bytes:
-    """An entry of `topicConfigTable`; its keys stand in Java's order, which is the alphabet's."""
+    """An entry of `topicConfigTable`; its keys are in Java's order, which is the alphabet's."""
     return (
         b'"%b":{"attributes":{},"order":false,"perm":6,"readQueueNums":%d,"topicFilterType":"SINGLE_TAG",'
         b'"topicName":"%b","topicSysFlag":0,"writeQueueNums":%d}'

@@ -51,7 +51,7 @@ LIVE_BAR = 1.3
 """How many times as long as Kafka's a small batch may take."""
 
 DENT_BAR = 2.0
-"""How many times the p99 of a producer may be what it is while nobody reads."""
+"""The limit of the ratio between the p99 of a producer with and without readers."""
 
 DENT_ROUNDS = 21
 """Rounds of such a producer without a reader, and as many with one."""

@@ -60,7 +60,7 @@ def pace(namesrv: str, topic: str, seconds: float) -> dict[str, Any]:
 
 
 def taken_away_s() -> float:
-    """Processor time that the machine below this one has used otherwise while somebody here wanted it."""
+    """Processor time that the host took from this machine while processes waited for it."""
     with Path("/proc/stat").open() as file:
         return int(file.readline().split()[8]) / os.sysconf("SC_CLK_TCK")
 

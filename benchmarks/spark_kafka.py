@@ -76,7 +76,7 @@ class Kafka:
             "transaction.state.log.replication.factor": "1",
             "transaction.state.log.min.isr": "1",
             "num.partitions": str(partitions),
-            "broker.session.timeout.ms": "120000",  # a busy machine is no reason to leave the cluster
+            "broker.session.timeout.ms": "120000",  # stay in the cluster on a busy machine
         }
         conf = home / "server.properties"
         conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))

@@ -97,7 +97,18 @@ def _broker(namesrv: str) -> str:
 
 def _start(folder: Path) -> tuple["subprocess.Popen[bytes]", str]:
     ready = folder / "ready.json"
-    words = ["run", "--namesrv-port", "0", "--port", "0", "--store", str(folder / "store"), "--ready-file", str(ready)]
+    words = [
+        "run",
+        "--no-console",
+        "--namesrv-port",
+        "0",
+        "--port",
+        "0",
+        "--store",
+        str(folder / "store"),
+        "--ready-file",
+        str(ready),
+    ]
     process = subprocess.Popen(
         [sys.executable, "-m", "kourou", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )

@@ -132,7 +132,7 @@ def plain_append_costs(folder: Path, quick: bool) -> dict[str, tuple[Cost, Cost]
 
 
 def group_commit(folder: Path, senders: int, seconds: float) -> tuple[float, float]:
-    """`senders` each wait until their message is safe, then send the next: messages/s, and syncs a message."""
+    """`senders` each wait until their message is durable, then send the next: messages/s, and syncs a message."""
     settings = replace(SETTINGS, flush_mode=FlushMode.SYNC)
     work = deque(messages(50_000, 128))
     with opened(folder, settings) as store:

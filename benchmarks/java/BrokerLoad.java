@@ -5,20 +5,30 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.LocalTransactionState;
+import org.apache.rocketmq.client.producer.TransactionListener;
+import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
 
 /**
  * Puts brokers under load with Apache's client, as it is told line by line:
  *
  *   server NAME ADDRESS                         a producer for the brokers of this name server
  *   send NAME TOPIC THREADS BATCH BODY SECONDS  each thread sends and waits; answers "ok MESSAGES NANOSECONDS ERRORS"
+ *   timed NAME TOPIC THREADS BODY SECONDS DELAY the same with messages that are due DELAY ms later, and up to a second
+ *                                               more; answers when all of them are in their topic
+ *   commit NAME TOPIC THREADS BODY SECONDS      the same with transactions, each of which is committed
+ *   times NAME TOPIC THREADS BODY SECONDS       the same; answers "ok MESSAGES NANOSECONDS ERRORS P99", see SendTimes
  *   fill NAME TOPIC COUNT BODY                  a backlog; answers "ok"
  *   drain NAME TOPIC SKIP COUNT                 answers "begin" after SKIP messages, "end MESSAGES NANOSECONDS" after
  *                                               COUNT more, then "ok"
@@ -28,6 +38,7 @@ import org.apache.rocketmq.common.message.Message;
 public final class BrokerLoad {
     private static final Map<String, String> ADDRESSES = new HashMap<>();
     private static final Map<String, DefaultMQProducer> PRODUCERS = new HashMap<>();
+    private static final Map<String, TransactionMQProducer> PAYERS = new HashMap<>();
     private static int groups;
 
     public static void main(String[] arguments) throws Exception {
@@ -39,6 +50,12 @@ public final class BrokerLoad {
                 case "server" -> server(words[1], words[2]);
                 case "send" -> send(words[1], words[2], number(words[3]), number(words[4]), number(words[5]),
                     Double.parseDouble(words[6]));
+                case "timed" -> timed(words[1], words[2], number(words[3]), number(words[4]),
+                    Double.parseDouble(words[5]), number(words[6]));
+                case "commit" -> commit(words[1], words[2], number(words[3]), number(words[4]),
+                    Double.parseDouble(words[5]));
+                case "times" -> times(words[1], words[2], number(words[3]), number(words[4]),
+                    Double.parseDouble(words[5]));
                 case "fill" -> fill(words[1], words[2], number(words[3]), number(words[4]));
                 case "drain" -> drain(words[1], words[2], number(words[3]), number(words[4]));
                 default -> throw new IllegalArgumentException(line);
@@ -89,11 +106,13 @@ public final class BrokerLoad {
         }
     }
 
-    private static void send(String name, String topic, int threads, int batch, int size, double seconds)
-        throws Exception {
-        DefaultMQProducer producer = PRODUCERS.get(name);
-        open(producer, topic);
-        byte[] body = new byte[size];
+    /** Sends something once. */
+    private interface Sending {
+        void send() throws Exception;
+    }
+
+    /** Each thread sends and waits: how often that succeeded, how long it took, how often it failed. */
+    private static long[] load(int threads, double seconds, Sending sending) throws Exception {
         AtomicLong sent = new AtomicLong();
         AtomicLong errors = new AtomicLong();
         List<Thread> senders = new ArrayList<>();
@@ -104,8 +123,8 @@ public final class BrokerLoad {
                 long mine = 0;
                 while (System.nanoTime() < end) {
                     try {
-                        sendOnce(producer, topic, batch, body);
-                        mine += batch;
+                        sending.send();
+                        mine++;
                     } catch (Exception e) {
                         errors.incrementAndGet();
                     }
@@ -118,7 +137,85 @@ public final class BrokerLoad {
         for (Thread sender : senders) {
             sender.join();
         }
-        System.out.println("ok " + sent.get() + " " + (System.nanoTime() - from) + " " + errors.get());
+        return new long[] {sent.get(), System.nanoTime() - from, errors.get()};
+    }
+
+    private static void send(String name, String topic, int threads, int batch, int size, double seconds)
+        throws Exception {
+        DefaultMQProducer producer = PRODUCERS.get(name);
+        open(producer, topic);
+        byte[] body = new byte[size];
+        long[] done = load(threads, seconds, () -> sendOnce(producer, topic, batch, body));
+        System.out.println("ok " + done[0] * batch + " " + done[1] + " " + done[2]);
+    }
+
+    private static void timed(String name, String topic, int threads, int size, double seconds, int delay)
+        throws Exception {
+        DefaultMQProducer producer = PRODUCERS.get(name);
+        open(producer, topic);
+        byte[] body = new byte[size];
+        long before = messagesOf(producer, topic);
+        long[] done = load(threads, seconds, () -> {
+            Message message = new Message(topic, body);
+            message.setDeliverTimeMs(
+                System.currentTimeMillis() + delay + ThreadLocalRandom.current().nextInt(1000));
+            producer.send(message);
+        });
+        await(producer, topic, before + done[0]);
+        System.out.println("ok " + done[0] + " " + done[1] + " " + done[2]);
+    }
+
+    private static void commit(String name, String topic, int threads, int size, double seconds) throws Exception {
+        TransactionMQProducer producer = PAYERS.get(name);
+        if (producer == null) {
+            producer = new TransactionMQProducer("payers");
+            producer.setNamesrvAddr(ADDRESSES.get(name));
+            producer.setInstanceName(name + "-payers");
+            producer.setSendMsgTimeout(10_000);
+            producer.setTransactionListener(new Committing());
+            producer.start();
+            PAYERS.put(name, producer);
+        }
+        open(producer, topic);
+        TransactionMQProducer payer = producer;
+        byte[] body = new byte[size];
+        long before = messagesOf(payer, topic);
+        long[] done = load(threads, seconds, () -> payer.sendMessageInTransaction(new Message(topic, body), null));
+        await(payer, topic, before + done[0]);
+        System.out.println("ok " + done[0] + " " + done[1] + " " + done[2]);
+    }
+
+    /** Commits every transaction. */
+    private static final class Committing implements TransactionListener {
+        @Override
+        public LocalTransactionState executeLocalTransaction(Message message, Object argument) {
+            return LocalTransactionState.COMMIT_MESSAGE;
+        }
+
+        @Override
+        public LocalTransactionState checkLocalTransaction(MessageExt message) {
+            return LocalTransactionState.COMMIT_MESSAGE;
+        }
+    }
+
+    /** How many messages a topic has. */
+    private static long messagesOf(DefaultMQProducer producer, String topic) throws Exception {
+        long count = 0;
+        for (MessageQueue queue : producer.fetchPublishMessageQueues(topic)) {
+            count += producer.maxOffset(queue);
+        }
+        return count;
+    }
+
+    /** Until a topic has so many messages. */
+    private static void await(DefaultMQProducer producer, String topic, long count) throws Exception {
+        long end = System.nanoTime() + 120_000_000_000L;
+        while (messagesOf(producer, topic) < count) {
+            if (System.nanoTime() > end) {
+                throw new IllegalStateException(topic + " has " + messagesOf(producer, topic) + " of " + count);
+            }
+            Thread.sleep(100);
+        }
     }
 
     private static void fill(String name, String topic, int count, int size) throws Exception {
@@ -147,6 +244,11 @@ public final class BrokerLoad {
             sender.join();
         }
         System.out.println("ok");
+    }
+
+    private static void times(String name, String topic, int threads, int size, double seconds) throws Exception {
+        open(PRODUCERS.get(name), topic);
+        System.out.println("ok " + SendTimes.of(PRODUCERS.get(name), topic, threads, size, seconds));
     }
 
     private static void drain(String name, String topic, int skip, int count) throws Exception {
