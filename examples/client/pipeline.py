@@ -1,8 +1,8 @@
-"""Orders come in, invoices go out: a producer, a consumer that fails now and then, and what the group's progress is.
+"""Orders in, invoices out: a producer, and a consumer that fails sometimes and retries.
 
     python examples/client/pipeline.py 127.0.0.1:9876
 
-Without an address it brings its own broker.
+Without an address it starts its own broker.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ async def consume(mq: Client) -> None:
 
     async def bill(message: Delivery) -> None:
         if message.body.endswith(b"7") and message.reconsume_times == 0:
-            raise RetryLater(1)  # comes again after a second
+            raise RetryLater(1)  # delivered again after a second
         await mq.send("example-invoices", b"invoice of " + message.body)
         billed.add(message.body)
         if len(billed) == ORDERS:

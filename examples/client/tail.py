@@ -1,4 +1,4 @@
-"""Print the messages of a topic as they come, without belonging to any group of your application.
+"""Print the messages of a topic as they arrive, in a consumer group of its own.
 
 python examples/client/tail.py 127.0.0.1:9876 orders [count]
 """

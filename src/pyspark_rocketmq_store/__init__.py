@@ -1,11 +1,11 @@
 """Spark finds `format("rocketmq-store")` here: it imports packages named `pyspark_…` and takes their `DefaultSource`.
 
-What is wrong with this installation must not keep Spark from finding other sources; so nothing here raises.
+An error in this installation must not prevent Spark from finding other sources, so this module raises nothing.
 """
 
 try:
     from kourou.spark.formats import StoreSource as DefaultSource
-except ImportError:  # without the extra kourou[spark], or beside a Spark without Python data sources
+except ImportError:  # without the extra kourou[spark], or with a Spark without Python data sources
     pass
 else:
     __all__ = ["DefaultSource"]
