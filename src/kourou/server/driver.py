@@ -18,6 +18,9 @@ E = TypeVar("E")  # an event
 F = TypeVar("F")  # an effect
 
 NEVER = 1 << 62
+CANCEL_S = 1.0
+"""How long cancelled tasks may take to end."""
+
 AFTER_FAULT_MS = 100
 """How long the timer pauses after a failed step, since the machine's due time may be wrong then."""
 
@@ -156,5 +159,8 @@ class Tasks:
         until = clock() + grace
         while self._tasks and (left := until - clock()) > 0:
             await asyncio.wait(self._tasks, timeout=left)
-        for task in list(self._tasks):
+        cancelled = list(self._tasks)
+        for task in cancelled:
             task.cancel()
+        if cancelled:
+            await asyncio.wait(cancelled, timeout=CANCEL_S)  # they close their connections

@@ -77,6 +77,9 @@ class _Wire(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast("asyncio.Transport", transport)  # uvloop's is not a subclass of it
         self.transport = transport
+        if self._port.is_closed:
+            transport.abort()
+            return
         transport.set_write_buffer_limits(high=self._port.unsent_max)
         self._port.wires.add(self)
         host, port, *_ = transport.get_extra_info("peername") or ("?", 0)
@@ -185,6 +188,7 @@ class HaPort:
         self.wires: set[_Wire] = set()
         self._server: asyncio.Server | None = None
         self._connecting: dict[str, asyncio.Task[None]] = {}
+        self._is_closed = False
 
     async def listen(self, host: str, port: int, *, listening: socket.socket | None = None) -> int:
         """Accept connections. Returns the port; 0 chooses a free one. Raises OSError.
@@ -211,6 +215,10 @@ class HaPort:
             case _:
                 assert_never(effect)
 
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
     def may_prove(self, wire: _Wire) -> bool:
         """Let a peer authenticate; False if too many do so at the moment."""
         if len(self.proving) >= PROVING_MAX:
@@ -229,7 +237,9 @@ class HaPort:
             log.warning("refused a connection to the %s port address=%s: %s", self.purpose, address, shown(reason))
 
     def connect(self, address: str) -> None:
-        """Start to connect."""
+        """Start to connect; after `close`, do nothing."""
+        if self._is_closed:
+            return
         for other in list(self._connecting):
             if self._one_master or other == address:
                 self._connecting.pop(other).cancel()
@@ -251,7 +261,8 @@ class HaPort:
             self.give(NotConnected(address, str(error) or "the attempt to connect timed out"))
 
     def close(self) -> None:
-        """End everything."""
+        """End everything. Connections that are being accepted now are ended as soon as they are known."""
+        self._is_closed = True
         if self._server is not None:
             self._server.close()
         for task in list(self._connecting.values()):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from kourou.net.client import connect
 from kourou.net.connection import Connection
-from kourou.net.errors import TransportError
+from kourou.net.errors import ConnectionLostError, TransportError
 from kourou.net.tls import TlsSettings
 from kourou.protocol.command import Command
 from kourou.protocol.errors import LocalProtocolError
@@ -73,6 +73,7 @@ class NameServerLink:
         self._tls = tls
         self._connection: Connection | None = None
         self._turn = asyncio.Lock()
+        self._is_closed = False
 
     async def ask(self, command: Command, timeout: float) -> Command | str:
         """The answer, or why there is none."""
@@ -80,13 +81,24 @@ class NameServerLink:
         async with self._turn:
             try:
                 if self._connection is None or not self._connection.is_open:
-                    host, _, port = self.address.rpartition(":")
-                    self._connection = await connect(host.strip("[]"), int(port), tls=self._tls)
+                    self._connection = await self._connect()
                 return await self._connection.request(command, timeout)
             except (TransportError, LocalProtocolError, ValueError) as error:
                 log.debug("a request to a name server failed address=%s: %s", self.address, error)
                 return str(error) or type(error).__name__
 
+    async def _connect(self) -> Connection:
+        """Raises TransportError."""
+        host, _, port = self.address.rpartition(":")
+        connection = None if self._is_closed else await connect(host.strip("[]"), int(port), tls=self._tls)
+        if self._is_closed and connection is not None:  # closed meanwhile
+            connection.close()
+        if self._is_closed or connection is None:
+            raise ConnectionLostError("this broker has closed its connection to the server")
+        return connection
+
     def close(self) -> None:
+        """Close the connection, or the one that is being made as soon as it is; later requests fail."""
+        self._is_closed = True
         if self._connection is not None:
             self._connection.close()

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import eventually
 
 from kourou.nameserver.settings import Settings
 from kourou.net.tls import TlsMode, TlsSettings
@@ -52,6 +53,24 @@ async def test_each_address_behind_a_name_is_one(monkeypatch: pytest.MonkeyPatch
     assert second["10.0.0.1:9876"] is first["10.0.0.1:9876"], "its connection stays"
     addresses.clear()
     assert {link.address for link in await servers.links()} == second.keys(), "nobody is left for want of an answer"
+
+
+async def test_a_connection_that_is_made_during_close_is_closed(tmp_path: Path) -> None:
+    settings = Settings(
+        bind_address="127.0.0.1",
+        listen_port=0,
+        kv_config_path=str(tmp_path / "kv"),
+        config_store_path=str(tmp_path / "c"),
+    )
+    async with NameServerProcess(settings) as process:
+        servers = NameServers([process.address])
+        (link,) = await servers.links()
+        asked = asyncio.create_task(link.ask(QUESTION, 5.0))
+        await asyncio.sleep(0)  # it begins to connect
+        servers.close()
+        assert "closed" in str(await asked)
+        assert "closed" in str(await link.ask(QUESTION, 5.0)), "it does not connect again"
+        await eventually(lambda: not process.listener.connections)
 
 
 def test_who_asks_for_proof_gets_it() -> None:
