@@ -34,6 +34,7 @@ from kourou.broker.raft_tables import RaftTables
 from kourou.broker.registration import Registration
 from kourou.broker.replication import Replication
 from kourou.broker.request_modes import RequestModes
+from kourou.broker.returning_senders import ReturningSenders
 from kourou.broker.role_change import RoleChange
 from kourou.broker.settings import BrokerSettings, Role
 from kourou.broker.topics import Topics
@@ -64,7 +65,7 @@ from kourou.raft.events import (
 from kourou.raft.leader import Leader
 from kourou.raft.machine import Raft
 from kourou.raft.members import Member
-from kourou.raft.messages import AppendRequest
+from kourou.raft.messages import AppendAnswer, AppendRequest
 from kourou.raft.settings import RaftSettings
 from kourou.raft.storage import RaftStorage, refuse_member
 from kourou.raft.transport import Transport
@@ -86,6 +87,12 @@ COMMIT_MS: Final = 2_500
 
 RETRY_MS: Final = 500
 """The pause before a failed job is retried."""
+
+GATHER_MS: Final = 5
+"""How long a leader with ASYNC_FLUSH keeps new records back, at most, to send more of them together."""
+
+GATHER_BYTES: Final = 32 * 1024
+"""The most bytes that it keeps back."""
 
 BAD_COPY_MS: Final = 5_000
 """How long a follower accepts no records after its leader sent invalid ones: the disk of the leader may be damaged."""
@@ -142,6 +149,8 @@ class RaftGroup:
         self._refuses_until_ms = 0  # records of the leader are not accepted before
         self._events: list[Event] = []
         self._is_unusual = False  # something other than the growth of the log
+        self._senders = ReturningSenders()
+        self._gathers_to_ms = 0  # until then the leader may keep new records back, to send them together
         self.elections = 0  # that this member has won
         self.broken: str | None = None  # why this member has left the group
         self.answer: Callable[[Answered], None] = lambda _: None  # for the request that `ask` got
@@ -199,7 +208,9 @@ class RaftGroup:
         if self.broken is not None:
             return None
         tables_ms = self._tables.due_ms() if self.is_settled else None
-        times = (self.raft.due_ms, self.transport.due_ms(), self._retry_ms, tables_ms)
+        is_gathering = self._store.log.end != self.raft.node.log.stored
+        gathered_ms = max(self._gathers_to_ms, self._senders.until_ms) if is_gathering else None
+        times = (self.raft.due_ms, self.transport.due_ms(), self._retry_ms, tables_ms, gathered_ms)
         return min(time for time in times if time is not None)
 
     # ── What happens ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -274,7 +285,7 @@ class RaftGroup:
     def _advance(self, now_ms: int) -> None:
         """Report the state of the log to the machine, and perform its effects."""
         while self.broken is None:
-            events = self._news()
+            events = self._news(now_ms)
             if not events and now_ms < self.raft.due_ms:
                 break
             for effect in self._step(events, now_ms):
@@ -310,14 +321,18 @@ class RaftGroup:
         role = self.raft.role
         return isinstance(role, Leader) and role.has_begun and not role.is_open
 
-    def _news(self) -> list[Event]:
+    def _news(self, now_ms: int) -> list[Event]:
         events, self._events = self._events, []
         store, known = self._store, self.raft.node.log
-        if store.log.end != known.stored:
-            events.append(Appended(store.log.end))
+        end = known.stored
+        if store.log.end != end and not self._gathers(events, now_ms):
+            end = store.log.end
+            self._gathers_to_ms = now_ms + GATHER_MS
+            is_leader = isinstance(self.raft.role, Leader)  # a follower may have cut its log, which comes first
+            events.insert(0 if is_leader else len(events), Appended(end))
         flushed = store.durability.flushed
         is_cutting = isinstance(self._job, Cut | Restart)  # then syncs count after it
-        if not is_cutting and known.durable < min(store.log.end, flushed):
+        if not is_cutting and known.durable < min(end, flushed):
             events.append(Flushed(flushed))
         if store.log.start > known.start and store.log.end > store.log.start:
             events.append(Trimmed(store.log.start))
@@ -326,6 +341,23 @@ class RaftGroup:
             self._writable = writable
             events.append(Health(writable))
         return events
+
+    def _gathers(self, events: list[Event], now_ms: int) -> bool:
+        """Should new records of a leader wait, to be sent to the followers together with later ones?
+
+        They wait while the last ones are not committed, and for senders that are about to return. With SYNC_FLUSH
+        they do not wait, because the sync gathers them. Anything but answers of followers needs the log as it is.
+        """
+        role, raft = self.raft.role, self.raft
+        if not isinstance(role, Leader) or not role.is_open or raft.node.settings.sync:
+            return False
+        if self._store.log.end - raft.node.log.stored >= GATHER_BYTES:
+            return False
+        if any(type(event) is not Received or type(event.message) is not AppendAnswer for event in events):
+            return False
+        if raft.node.commit < raft.node.log.stored:
+            return now_ms < self._gathers_to_ms
+        return self._senders.are_expected(self._writer.waiting, now_ms)
 
     def _use_members(self) -> None:
         members = self.raft.node.members
@@ -344,8 +376,11 @@ class RaftGroup:
             case Append(offset, data):
                 self._append(offset, data, now_ms)
             case Committed(offset):
+                before = self._writer.waiting
                 for token in self._store.durability.reached(COMMITTED, offset):
                     self._writer.now_durable(token)
+                if self._writer.waiting < before:
+                    self._senders.answered(before - self._writer.waiting, self._writer.waiting, now_ms)
                 self._is_unusual |= self._tables.writer.committed(offset)
             case _:
                 self._is_unusual = True
