@@ -39,6 +39,8 @@ from kourou.store.errors import StoreError
 from kourou.store.metadata import Kind, MetadataFile
 from kourou.store.settings import FlushMode, StoreSettings
 from kourou.store.store import Store
+from kourou.store.truncation import last_record_before
+from kourou.turns import Slices, Turns
 
 log = logging.getLogger(__name__)
 
@@ -148,6 +150,7 @@ class Failover:
         registration: Registration,
         roles: RoleChange,
         outbox: Outbox,
+        turns: Turns,
         write_ops: Callable[[int], None],
     ) -> None:
         """`write_ops` writes the pending ends of transactions before the broker stops being a master."""
@@ -158,6 +161,7 @@ class Failover:
         self._registration = registration
         self._roles = roles
         self._outbox = outbox
+        self._turns = turns
         self._write_ops = write_ops
         self._file = store.metadata(ROLE)
         note = self._file.load()
@@ -357,44 +361,61 @@ class Failover:
         elif answer.code != ResponseCode.SUCCESS:  # an Apache broker has no epochs without a controller
             self._compare_records(master, then, now_ms)
         else:
-            try:
-                self._agree_with(*_epochs_of(answer), now_ms)
-            except (BodyError, ValueError, KeyError, StoreError, OSError) as error:
-                then(_no_prefix(master, error), now_ms)
-            else:
-                then(None, now_ms)
+            self._turns.start(self, self._guarded(self._agree_with(answer, now_ms), master, then, now_ms))
 
     def _compare_records(self, master: str, then: Callable[[str | None, int], None], now_ms: int) -> None:
         """Compare the log with that of a master without epochs."""
-        store = self._store
+        store, follower = self._store, self._replication.follower
         if store.log.start >= store.log.end:
             then(None, now_ms)
             return
 
-        def compared(result: int | Exception, now_ms: int) -> None:
-            if self._replication.master_address != master:
-                result = StoreError("it is no longer the master to follow")
-            try:
-                if isinstance(result, int):
-                    self._cut_off(result, now_ms)
-                    if self._history.is_kept:
-                        self._history.adopt(self._history.epochs)
-                elif isinstance(result, RefusedError):
-                    log.warning("following the master %s without comparing the logs: %s", master, result)
-                else:
-                    raise result
-            except (BodyError, ValueError, KeyError, StoreError, OSError) as error:
-                then(_no_prefix(master, error), now_ms)
-            else:
-                then(None, now_ms)
+        def compared(result: int | Exception, now_ms: int) -> Slices[None]:
+            return self._guarded(self._agree_up_to(result, now_ms), master, then, now_ms)
 
         def is_current() -> bool:
-            return self._settings.role is Role.SLAVE
+            return self._replication.follower is follower
 
-        compare_records(store, self._outbox, master, is_current, compared)
+        compare_records(store, self._outbox, self._turns, master, is_current, compared)
 
-    def _agree_with(self, theirs: Epochs, their_end: int, now_ms: int) -> None:
-        """Cut off the records that the master lacks. Raises StoreError, OSError, KeyError if that is impossible."""
+    def _guarded(
+        self, work: Slices[None], master: str, then: Callable[[str | None, int], None], now_ms: int
+    ) -> Slices[None]:
+        """Do the work that makes this log a prefix of the master's, unless the role or the master changes."""
+        replication, follower = self._replication, self._replication.follower
+        problem = None
+        try:
+            while True:
+                if replication.master_address != master:
+                    raise StoreError("it is no longer the master to follow")
+                yield next(work)
+                if replication.follower is not follower:
+                    return
+        except StopIteration:
+            pass
+        except (BodyError, ValueError, KeyError, StoreError, OSError) as error:
+            problem = f"this log can't be made a prefix of the log of the master {master}: {error}"
+        then(problem, now_ms)
+
+    def _agree_up_to(self, result: int | Exception, now_ms: int) -> Slices[None]:
+        """The end of the comparison with a master without epochs. Raises `result`, StoreError, OSError, KeyError."""
+        if isinstance(result, int):
+            yield from self._cut_off(result, now_ms)
+            if self._history.is_kept:
+                self._history.adopt(self._history.epochs)
+        elif isinstance(result, RefusedError):
+            log.warning(
+                "following the master %s without comparing the logs: %s", self._replication.master_address, result
+            )
+        else:
+            raise result
+
+    def _agree_with(self, answer: Command, now_ms: int) -> Slices[None]:
+        """Cut off the records that the master lacks, according to its epochs.
+
+        Raises StoreError, OSError, KeyError if that is impossible, BodyError and ValueError for an invalid answer.
+        """
+        theirs, their_end = _epochs_of(answer)
         log_ = self._store.log
         if log_.start < log_.end:
             cut = self._history.epochs.diverges_at(log_.end, theirs, their_end)
@@ -402,23 +423,24 @@ class Failover:
                 raise StoreError(
                     "they have no epoch in common. Move this store away; the broker then copies the master's log"
                 )
-            self._cut_off(cut, now_ms)
+            yield from self._cut_off(cut, now_ms)
         if theirs:
             self._history.adopt(theirs)
 
-    def _cut_off(self, cut: int, now_ms: int) -> None:
+    def _cut_off(self, cut: int, now_ms: int) -> Slices[None]:
         """Copy the log from this offset on aside, and cut it off. Raises StoreError, OSError, KeyError."""
         log_ = self._store.log
         if cut >= log_.end:
             return
-        folder = self._history.set_aside(cut)
+        last = yield from last_record_before(log_, cut)
+        folder = yield from self._history.set_aside(cut)
         log.error(
             "this log differs from the master's from %d on: %d bytes are cut off, and kept in %s",
             cut,
             log_.end - cut,
             folder,
         )
-        self._roles.cut_log(cut, now_ms)
+        self._roles.cut_log(cut, now_ms, last)
 
     # ── Answers of name servers ───────────────────────────────────────────────────────────────────────────────────
 
@@ -499,10 +521,6 @@ class Failover:
         taken = {MASTER_ID} | {broker_id for broker_id, address in self._members.items() if address != own}
         free = next(number for number in range(1, len(taken) + 1) if number not in taken)
         return free if wanted in taken else wanted
-
-
-def _no_prefix(master: str, error: Exception) -> str:
-    return f"this log can't be made a prefix of the log of the master {master}: {error}"
 
 
 def _epochs_of(answer: Command) -> tuple[Epochs, int]:

@@ -319,7 +319,7 @@ class Broker:
         others = self.replication, self.metadata_sync, self.registration, self.pull.polls
         self.roles = RoleChange(settings, store, writer, offsets, delays, self.timers, self.transactions, *others)
         self.failover = Failover(
-            settings, store, self.replication, self.registration, self.roles, self.outbox, self.transactions.stop
+            settings, store, replication, self.registration, self.roles, outbox, self.turns, self.transactions.stop
         )
         table |= self.failover.requests()
         if self.group is not None:

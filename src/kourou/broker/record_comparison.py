@@ -7,6 +7,8 @@ After a power failure such a master may have lost the end of its log, which its 
 there. The frames of the HA port do not show this: if the sizes of the records happen to match, the slave would continue
 after messages that its master does not have.
 
+A segment has up to 1 GiB of records. They are listed in slices (`kourou.turns`).
+
 Java has no such comparison.
 """
 
@@ -23,11 +25,16 @@ from kourou.protocol.record import Found
 from kourou.store.errors import StoreError
 from kourou.store.records import scan_segment
 from kourou.store.store import Store
+from kourou.store.truncation import SLICE_RECORDS
+from kourou.turns import Slices, Turns
 
 ASK_TIMEOUT_MS: Final = 3_000
 
-Asking: TypeAlias = Generator[Command, Command, int]
-"""Yields requests for the master, is sent their answers, and returns the offset up to which both logs are equal."""
+Asking: TypeAlias = Generator[Command | int, Command | None, int]
+"""Yields requests for the master, and is sent their answers; returns the offset up to which both logs are equal.
+
+It also yields the bytes that it holds, where a slice may end.
+"""
 
 
 class RefusedError(Exception):
@@ -37,36 +44,43 @@ class RefusedError(Exception):
 def compare_records(
     store: Store,
     outbox: Outbox,
+    turns: Turns,
     master: str,
     is_current: Callable[[], bool],
-    then: Callable[[int | Exception, int], None],
+    then: Callable[[int | Exception, int], Slices[None]],
 ) -> None:
-    """Call `then` with the offset up to which the logs are equal, or with the reason why that is not known.
+    """Run `then` with the offset up to which the logs are equal, or with the reason why that is not known.
 
-    The reason is a RefusedError, StoreError, OSError, or an error in an answer. If `is_current` is false when an answer
-    arrives, nothing more happens.
+    The reason is a RefusedError, StoreError, OSError, or an error in an answer. Once `is_current` is false, nothing
+    more happens.
     """
     asking = equal_to(store)
 
-    def go_on(command: Command) -> None:
-        outbox.ask_broker(master, command, ASK_TIMEOUT_MS, answered)
+    def go_on(answer: Command | None, now_ms: int) -> Slices[None]:
+        """Up to the next request, or to the end."""
+        try:
+            step = asking.send(answer)
+            while not isinstance(step, Command):
+                yield step
+                if not is_current():
+                    return
+                step = next(asking)
+        except StopIteration as end:
+            yield from then(end.value, now_ms)
+        except (RefusedError, StoreError, OSError, BodyError, KeyError, ValueError) as error:
+            yield from then(error, now_ms)
+        else:
+            outbox.ask_broker(master, step, ASK_TIMEOUT_MS, answered)
 
     def answered(answer: Command | None, now_ms: int) -> None:
         if not is_current():
             return
         if answer is None:
-            then(StoreError("it did not answer a request for its records"), now_ms)
-            return
-        try:
-            command = asking.send(answer)
-        except StopIteration as end:
-            then(end.value, now_ms)
-        except (RefusedError, StoreError, OSError, BodyError, KeyError, ValueError) as error:
-            then(error, now_ms)
+            turns.start(go_on, then(StoreError("it did not answer a request for its records"), now_ms))
         else:
-            go_on(command)
+            turns.start(go_on, go_on(answer, now_ms))
 
-    go_on(next(asking))
+    turns.start(go_on, go_on(None, 0))
 
 
 def equal_to(store: Store) -> Asking:
@@ -91,7 +105,7 @@ def equal_to(store: Store) -> Asking:
     size, limit = log.segments.file_size, min(log.end, end)
     base = (limit - 1) - (limit - 1) % size
     while base + size > max(start, log.start):
-        records, last_end = _records(store, base, max(start, log.start), limit)
+        records, last_end = yield from _records(store, base, max(start, log.start), limit)
         low, high = 0, len(records)  # records before `low` are equal, those from `high` on are not
         while low < high:
             middle = (low + high) // 2 if high < len(records) else high - 1  # the last one first
@@ -109,7 +123,10 @@ def equal_to(store: Store) -> Asking:
     raise StoreError("they have no record in common. Move this store away; the broker then copies the master's log")
 
 
-def _records(store: Store, base: int, start: int, limit: int) -> tuple["array[int]", int]:
+_Listing: TypeAlias = Generator[int, None, tuple["array[int]", int]]
+
+
+def _records(store: Store, base: int, start: int, limit: int) -> _Listing:
     """The offsets of the records of a segment that begin at `start` or later and end at `limit` or before.
 
     And where the last one ends.
@@ -117,16 +134,21 @@ def _records(store: Store, base: int, start: int, limit: int) -> tuple["array[in
     log, found, last_end = store.log, array("q"), base
     if log.segments.holds(base):
         scanner = scan_segment(log.segments, base, limit)
+        count = 0
         while scanner.step() == Found.RECORD:
             if base + scanner.at >= start:
                 found.append(base + scanner.at)
                 last_end = base + scanner.next_at
+            count += 1
+            if count % SLICE_RECORDS == 0:
+                yield len(found) * found.itemsize
     return found, last_end
 
 
-def _is_equal(store: Store, offset: int) -> Generator[Command, Command, tuple[bool, bool]]:
+def _is_equal(store: Store, offset: int) -> Generator[Command, Command | None, tuple[bool, bool]]:
     """Has the master the same record at this offset? And has it one that it sent?"""
     answer = yield Command(RequestCode.VIEW_MESSAGE_BY_ID, ext=headers.ViewMessage(offset=offset).encode())
+    assert answer is not None
     if answer.code == ResponseCode.SYSTEM_ERROR:
         return False, False
     body = bytes(_checked(answer).body)
@@ -134,7 +156,8 @@ def _is_equal(store: Store, offset: int) -> Generator[Command, Command, tuple[bo
     return body == bytes(own), True
 
 
-def _checked(answer: Command) -> Command:
+def _checked(answer: Command | None) -> Command:
+    assert answer is not None, "a request gets an answer"
     if answer.code != ResponseCode.SUCCESS:
         raise RefusedError(f"it answered with code {answer.code}: {answer.remark}")
     return answer

@@ -35,6 +35,7 @@ from kourou.broker.transactions.service import Transactions
 from kourou.protocol.codes import MASTER_ID
 from kourou.store.errors import StoreError
 from kourou.store.store import Store
+from kourou.store.truncation import LastRecord
 
 log = logging.getLogger(__name__)
 
@@ -116,8 +117,10 @@ class RoleChange:
 
     # ── Cuts ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def cut_log(self, end: int, now_ms: int) -> None:
+    def cut_log(self, end: int, now_ms: int, last: LastRecord | None = None) -> None:
         """Cut the log durably at this offset, where a record ends, with everything that refers to the removed part.
+
+        `last` is the last record before that offset, if the caller has searched it in slices.
 
         Raises StoreError if no record ends there; nothing is changed then. Raises DiskFailedError or OSError if the
         store had to be closed; see `Store.truncate`.
@@ -125,7 +128,7 @@ class RoleChange:
         if end >= self._store.log.end:
             return
         self._timers.before_cut(now_ms)
-        for token in self._store.truncate(end, now_ms):
+        for token in self._store.truncate(end, now_ms, last):
             self._writer.now_durable(token)
         for token in self._store.durability.take_cut():
             self._writer.now_lost(token)

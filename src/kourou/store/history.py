@@ -7,7 +7,7 @@ A log without this file has only epoch 1: no slave has followed it, and it was n
 inspect` reads a folder of `kourou-cut` like a store.
 
 All methods return after their writes are durable. They run in the owner's thread, because masters change rarely, and
-nothing may be written to the log before.
+nothing may be written to the log before. Cut records are copied in slices, because there may be gigabytes of them.
 """
 
 from pathlib import Path
@@ -18,6 +18,10 @@ from kourou.store.disk import Disk
 from kourou.store.epochs import Epoch, EpochFile, Epochs
 from kourou.store.file_room import reserve
 from kourou.store.segments import segment_name
+from kourou.turns import Slices
+
+SLICE_SIZE: Final = 4 * 1024 * 1024
+"""How many bytes of cut records are copied and synced between two looks at the clock."""
 
 FIRST: Final = Epochs(((1, 0),))
 """The epochs of a log without a file."""
@@ -87,20 +91,23 @@ class History:
         self._file.write(epochs)
         self._kept = epochs
 
-    def set_aside(self, start: int) -> Path:
-        """Copy the log from this offset on into a folder, before it is cut. Raises OSError, KeyError."""
+    def set_aside(self, start: int) -> Slices[Path]:
+        """Copy the log from this offset on into a folder, before it is cut, in slices. Raises OSError, KeyError."""
         log, size = self._log, self._log.segments.file_size
-        folder = self._root / "kourou-cut" / f"{start}-{log.end}"
-        at = start
-        while at < log.end:
+        at, end = start, self._log.end
+        folder = self._root / "kourou-cut" / f"{start}-{end}"
+        while at < end:
             base = at - at % size
-            count = min(log.end, base + size) - at
+            stop = min(end, base + size)
             file = self._disk.create(folder / "commitlog" / segment_name(base), size, reserve=False)
             try:
-                reserve(file, at - base, count)
-                file.buffer[at - base : at - base + count] = log.read(at, count)
-                file.sync()
+                reserve(file, at - base, stop - at)
+                while at < stop:
+                    count = min(SLICE_SIZE, stop - at)
+                    file.buffer[at - base : at - base + count] = log.read(at, count)
+                    file.sync()
+                    at += count
+                    yield 0
             finally:
                 file.close()
-            at += count
         return folder

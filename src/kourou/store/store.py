@@ -48,6 +48,7 @@ from kourou.store.settings import StoreSettings, delay_table
 from kourou.store.timers.files import SyncTimers, TimerFiles
 from kourou.store.truncation import LastRecord, cut_log, last_record_before
 from kourou.store.wall_clock import WallClock
+from kourou.turns import at_once
 
 log = logging.getLogger(__name__)
 
@@ -483,18 +484,17 @@ class Store:
 
     # ── Removing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def truncate(self, end: int, now_ms: int) -> list[Token]:
+    def truncate(self, end: int, now_ms: int, last: LastRecord | None = None) -> list[Token]:
         """Cut the log at this offset, where a record ends: remove later records with their entries, durably.
 
         For replicas. The log before the offset is flushed; returns answerable tokens. `Durability.take_cut` returns the
-        others. Raises StoreError if no record ends there; nothing is changed then. Raises DiskFailedError or OSError if
-        the disk fails: the store is closed then, and the next start finds a log that ends there or at a later record,
-        as after a crash.
+        others. `last` is what `last_record_before` found; None: search now. Raises StoreError if no record ends there;
+        nothing is changed then. Raises DiskFailedError or OSError if the disk fails: the store is closed then, and the
+        next start finds a log that ends there or at a later record, as after a crash.
         """
         if self.log.failed is not None:
             raise DiskFailedError(self.log.failed)
-        last = last_record_before(self.log, end)
-        tokens = self._settle(now_ms)
+        last, tokens = last or at_once(last_record_before(self.log, end)), self._settle(now_ms)
         if end < self.log.end:
             self._cut(end, last)
             log.warning("the log was cut at %d; everything after it was removed", end)

@@ -12,6 +12,7 @@ Java: CommitLog.truncateDirtyFiles, DefaultMessageStore.truncateDirtyFiles.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 from kourou.protocol.record import Found
 from kourou.store.commit_log import CommitLog
@@ -19,6 +20,10 @@ from kourou.store.disk import Disk
 from kourou.store.errors import StoreError
 from kourou.store.file_room import zero_tail
 from kourou.store.records import scan_segment
+from kourou.turns import Slices
+
+SLICE_RECORDS: Final = 256
+"""How many records are read between two looks at the clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,25 +34,30 @@ class LastRecord:
     stored_ms: int = 0
 
 
-def last_record_before(log: CommitLog, end: int) -> LastRecord:
-    """The last record of a log that ends here. Raises StoreError if this is inside a record, or not in the log."""
+def last_record_before(log: CommitLog, end: int) -> Slices[LastRecord]:
+    """The last record of a log that ends here, in slices: the segment is read from its beginning.
+
+    Raises StoreError if this is inside a record, or not in the log.
+    """
     size = log.segments.file_size
     if not log.start <= end <= log.end:
         raise StoreError(f"{log.segments.folder} can't be cut at {end}: it has the offsets {log.start} to {log.end}")
     base = end - end % size
-    last = _last_in_segment(log, base, end) if end > base else None
+    last = (yield from _last_in_segment(log, base, end)) if end > base else None
     while last is None and base > log.start:
         base -= size
-        last = _last_in_segment(log, base, base + size)
+        last = yield from _last_in_segment(log, base, base + size)
     return last or LastRecord()
 
 
-def _last_in_segment(log: CommitLog, base: int, end: int) -> LastRecord | None:
+def _last_in_segment(log: CommitLog, base: int, end: int) -> Slices[LastRecord | None]:
     size = log.segments.file_size
     scanner = scan_segment(log.segments, base, log.end)
-    last, at = None, 0
+    last, at, count = None, 0, 0
     while at < end - base and scanner.step() == Found.RECORD:
-        last, at = LastRecord(base + scanner.at, scanner.stored_ms), scanner.next_at
+        last, at, count = LastRecord(base + scanner.at, scanner.stored_ms), scanner.next_at, count + 1
+        if count % SLICE_RECORDS == 0:
+            yield 0
     if at != end - base and end != base + size:
         raise StoreError(f"{log.segments.path(base)} can't be cut at {end - base}: no record ends there")
     return last

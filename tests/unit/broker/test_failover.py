@@ -385,7 +385,7 @@ def test_what_is_set_aside_is_read_as_a_store(tmp_path: Path, count: int) -> Non
     start = store.log.end
     for number in range(count):
         store.append([message(b"%d" % number + b"x" * 300)], 1)
-    folder = store.history.set_aside(start)
+    folder = at_once(store.history.set_aside(start))
     store.truncate(start, 1)
     store.close(1)
     found = LogFiles(RealDisk(tmp_path / "aside"), folder / "commitlog")

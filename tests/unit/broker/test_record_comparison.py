@@ -1,17 +1,20 @@
 """A slave compares its log with that of a master that has no epochs, such as Apache's without a controller."""
 
 from collections.abc import Callable
+from itertools import count
 
 import pytest
 from tests.unit.broker.asking import send
 from tests.unit.broker.test_replication import copy_log, follow, slave
 
-from kourou.broker.events import Answered
+from kourou.broker.events import Answered, Turn
+from kourou.broker.settings import Role
 from kourou.protocol import headers
 from kourou.protocol.codes import RequestCode
 from kourou.protocol.command import Command
 from kourou.replication.links import Accepted, Closed, Connect, Link
 from kourou.store.epochs import Epochs
+from kourou.store.truncation import SLICE_RECORDS
 from kourou.testing.broker import ROOT, SMALL_STORE, SimulatedBroker
 
 MASTER, MASTER_HA = "10.0.0.1:10911", "10.0.0.1:10912"
@@ -168,6 +171,66 @@ def test_a_lost_answer_is_asked_for_again() -> None:
     assert not connects(world)
     asked_in(world, master)
     assert connects(world)
+
+
+SLOW_NS = 6_000_000
+"""What each look at the clock takes: every slice ends at its first yield."""
+
+
+def in_turns(world: SimulatedBroker, master: SimulatedBroker) -> int:
+    """Compare as `asked_in`, with a slow clock: how many turns there were in which nothing else was done."""
+    clock = count(0, SLOW_NS)
+    world.machine.turns._clock_ns = lambda: next(clock)
+    world.machine.replication.follow(MASTER, MASTER_HA, world.now_ms)
+    world.tick(1_000)
+    turns = 0
+    while world.asked or world.machine.is_busy:
+        while world.asked:
+            asked = world.asked.pop(0)
+            if asked.command.code in REQUESTS:
+                world.step(Answered(asked.token, master.connect().ask(asked.command)))
+        if world.machine.is_busy:
+            world.step(Turn())
+            turns += 1
+    return turns
+
+
+def many(first: int, end: int) -> list[bytes]:
+    """Small messages: a segment has hundreds of them."""
+    return [b"%04d" % number for number in range(first, end)]
+
+
+@pytest.mark.parametrize("has_epochs", [False, True])
+def test_a_long_segment_is_compared_and_cut_in_slices(has_epochs: bool) -> None:
+    """A segment has up to 1 GiB of records, and clients are served while they are read."""
+    common, lost = 2 * SLICE_RECORDS - 200, 100
+    world = slave_with(*many(0, common + lost))
+    master = master_with(*many(0, common), *many(7_000, 7_200))
+    equal = master_with(*many(0, common)).store.log.end
+    if has_epochs:
+        master.step(Accepted(Link("10.0.0.3:1")))
+        master.store.history.adopt(Epochs(((1, 0), (2, equal))))
+    assert in_turns(world, master) > 2
+    assert connects(world)
+    assert world.store.log.end == equal
+
+
+def test_a_slave_that_becomes_the_master_meanwhile_cuts_nothing() -> None:
+    world = slave_with(*many(0, 400))
+    master = master_with(*many(0, 300), *many(7_000, 7_200))
+    end = world.store.log.end
+    clock = count(0, SLOW_NS)
+    world.machine.turns._clock_ns = lambda: next(clock)
+    world.machine.replication.follow(MASTER, MASTER_HA, world.now_ms)
+    world.tick(1_000)
+    while not world.machine.is_busy:
+        asked = world.asked.pop(0)
+        if asked.command.code in REQUESTS:
+            world.step(Answered(asked.token, master.connect().ask(asked.command)))
+    world.machine.roles.become(Role.ASYNC_MASTER, 0, world.now_ms)
+    world.take_turns()
+    assert not connects(world)
+    assert world.store.log.end == end
 
 
 def test_epochs_after_a_cut_are_forgotten_before_their_offsets_are_used_again() -> None:

@@ -13,6 +13,7 @@ from kourou.store.errors import StoreError
 from kourou.store.history import History
 from kourou.store.settings import FlushMode
 from kourou.store.store import Store
+from kourou.turns import at_once
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +82,7 @@ class HistoryCopy(LogCopy):
                     "the master's"
                 )
             if common < self._log.end:
-                folder = self._history.set_aside(common)
+                folder = at_once(self._history.set_aside(common))
                 log.error(
                     "this log differs from the master's from %d on: %d bytes are cut off, and kept in %s",
                     common,
