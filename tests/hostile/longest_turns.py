@@ -25,6 +25,7 @@ from kourou.broker.events import (
     Announced,
     Answered,
     Ask,
+    AskNameServer,
     Done,
     Effect,
     Event,
@@ -52,10 +53,19 @@ from kourou.protocol.headers import REQUESTS
 from kourou.protocol.headers.table import Direction
 from kourou.protocol.hosts import encode_host
 from kourou.protocol.message import MessageQueue
+from kourou.protocol.route_limits import ROUTE_QUEUES_MAX
 from kourou.server.clock import SteadyClock, file_time
 from kourou.server.process import calm_collector
 from kourou.store.settings import StoreSettings
 from kourou.store.store import Store
+
+LONG_ROUTE = bodies.TopicRouteData(
+    queue_datas=[
+        bodies.QueueData(broker_name=f"broker-{n}", read_queue_nums=4, write_queue_nums=4, perm=6)
+        for n in range(ROUTE_QUEUES_MAX // 4)
+    ]
+).encode()
+"""What a name server answers."""
 
 LIMIT_MS = 20.0
 VERBOSE = "KOUROU_VERBOSE" in os.environ
@@ -222,6 +232,8 @@ class Walked:
                 self._later.append(Saved(name, version))
             case Ask(_, _, _, token):
                 self._later.append(Answered(token, None))
+            case AskNameServer(command, _, token):
+                self._later.append(Answered(token, command.answer(body=LONG_ROUTE)))
             case Announce(command):
                 self._later.append(Announced("name-server:9876", command.answer(), None, command.code))
             case _:
@@ -341,6 +353,11 @@ def _real_bodies(code: int) -> Iterable[bytes]:
     queues = [MessageQueue("wide-0", "broker-a", n) for n in range(9_000)]
     if code == RequestCode.LOCK_BATCH_MQ:
         yield bodies.LockBatchRequestBody(consumer_group="group-1", client_id="other", mq_set=queues).encode()
+    if code == RequestCode.QUERY_ASSIGNMENT:
+        for model in ("BROADCASTING", "CLUSTERING", "CLUSTERING"):
+            yield bodies.QueryAssignmentRequestBody(
+                topic="wide-0", consumer_group="busy", client_id="c", strategy_name="AVG", message_model=model
+            ).encode()
     if code == RequestCode.UNLOCK_BATCH_MQ:
         yield bodies.UnlockBatchRequestBody(consumer_group="group-1", client_id="client", mq_set=queues).encode()
     if code == RequestCode.HEART_BEAT:

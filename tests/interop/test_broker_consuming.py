@@ -131,6 +131,24 @@ def test_sharing_through_a_join_and_an_abrupt_death(scene: Scene) -> None:
     scene.close(first)
 
 
+def test_the_broker_shares_the_queues(scene: Scene) -> None:
+    """Clients with setClientRebalance(false) ask it for theirs, and for those of the retry topic."""
+    if scene.kind not in (Kind.JAVA, Kind.JAVA_BINARY):
+        pytest.skip("only Java's client of RocketMQ 5 asks")
+    topic, group = scene.new_topic("asked", queues=()), scene.new_group()
+    names = [scene.consume(topic, group, ask=1) for _ in range(2)]
+    rounds = Rounds(scene, topic, dict.fromkeys(names, scene.driver))
+    rounds.until_shared("both", [2, 2])
+    scene.close(names[0])
+    del rounds.consumers[names[0]]
+    rounds.until_shared("after", [4])
+    scene.close(names[1])
+    again = scene.consume(topic, group, ask=1, fail=1)
+    scene.send(topic, "again")
+    assert [one["body"] for one in scene.received(again, 2)] == ["again-0"] * 2
+    scene.close(again)
+
+
 def test_java_and_go_in_one_group(scene: Scene) -> None:
     """They sort queues and each other alike, so that no queue has two consumers or none."""
     if scene.kind is Kind.GO:

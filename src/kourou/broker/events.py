@@ -198,6 +198,14 @@ class AskBroker(msgspec.Struct, frozen=True, gc=False):
     token: int
 
 
+class AskNameServer(msgspec.Struct, frozen=True, gc=False):
+    """A request to the first name server that answers; None comes back if none does, each within the time-out."""
+
+    command: Command
+    timeout_ms: int
+    token: int
+
+
 class Close(msgspec.Struct, frozen=True, gc=False):
     """End a connection."""
 
@@ -252,6 +260,7 @@ Effect: TypeAlias = (
     | Tell
     | Ask
     | AskBroker
+    | AskNameServer
     | Close
     | Run
     | Save
@@ -345,6 +354,14 @@ class Outbox:
         self._next_token += 1
         self._asked[self._next_token] = then
         self.effects.append(AskBroker(address, command, timeout_ms, self._next_token))
+
+    def ask_name_server(self, command: Command, timeout_ms: int, then: Callable[[Command | None, int], None]) -> None:
+        """Ask the first name server that answers; `then` is called as by `ask`. Signed as by `ask_broker`."""
+        if self._credentials is not None:
+            self._credentials.sign(command)
+        self._next_token += 1
+        self._asked[self._next_token] = then
+        self.effects.append(AskNameServer(command, timeout_ms, self._next_token))
 
     def announce(self, command: Command, timeout_ms: int) -> None:
         """Send a command to every name server. It is signed where the broker has credentials."""

@@ -26,6 +26,7 @@ from typing import assert_never
 from kourou.broker.access import Access
 from kourou.broker.access_rules import AccessControl
 from kourou.broker.admin.table import admin_requests
+from kourou.broker.assignments import Assignments
 from kourou.broker.clients import Clients
 from kourou.broker.consumer_filters import FILTERS_INTERVAL_MS, ConsumerFilters
 from kourou.broker.controlled.group import group_of
@@ -310,8 +311,8 @@ class Broker:
         self.request_modes = RequestModes(
             self.topics, self.groups, read, modes_file.load(), lambda: keep.touch(REQUEST_MODES)
         )
-        table[RequestCode.SET_MESSAGE_REQUEST_MODE] = self.request_modes.set
-        table[RequestCode.GET_ALL_MESSAGE_REQUEST_MODE] = self.request_modes.show
+        self.assignments = Assignments(settings, clients, self.request_modes, read, outbox, self.turns)
+        table |= {**self.request_modes.requests(), RequestCode.QUERY_ASSIGNMENT: self.assignments.query}
         delays, modes = self.delays, self.request_modes
         self.metadata_sync = MetadataSync(
             settings, topics, groups, offsets, delays, modes, self.outbox, self.turns, store, self.replication

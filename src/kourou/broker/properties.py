@@ -168,6 +168,7 @@ ACTED_ON: Final[dict[str, _Place]] = {
     "dLegerPeers": _Place("broker", "raft_peers", property_values.peers),
     **_numbers("broker", _POSITIVE, raftElectionTimeout="raft_election_ms", raftHeartbeatInterval="raft_heartbeat_ms"),
     "regionId": _Place("broker", "region", _name),
+    "defaultMessageRequestMode": _Place("broker", "request_mode", property_values.request_mode),
     "brokerPermission": _Place("broker", "permission", _whole(0, 7)),
     "msgTraceTopicName": _Place("broker", "trace_topic_name", _name),
     "configBlackList": _Place("broker", "unchangeable", str),
@@ -201,6 +202,7 @@ ACTED_ON: Final[dict[str, _Place]] = {
         notifyConsumerIdsChangedEnable="notify_members",
         realTimeNotifyConsumerChange="notify_at_once",
         lockInStrictMode="strict_locks",
+        serverLoadBalancerEnable="shares_queues",
         compressedRegister="register_compressed",
         enableSplitRegistration="register_split",
         enableScheduleMessageStats="count_delayed",
@@ -341,11 +343,9 @@ ACTED_ON: Final[dict[str, _Place]] = {
     ),
     "flushDiskType": _Place("store", "flush_mode", _choice(FlushMode), lambda mode: str(mode.value)),
     "deleteWhen": _Place("store", "delete_when", property_values.hours),
-    "diskMaxUsedSpaceRatio": _Place("store", "max_used_ratio", _percent, lambda ratio: str(round(ratio * 100))),
-    "diskSpaceCleanForciblyRatio": _Place(
-        "store", "force_clean_ratio", _percent, lambda ratio: str(round(ratio * 100))
-    ),
-    "diskSpaceWarningLevelRatio": _Place("store", "full_ratio", _percent, lambda ratio: str(round(ratio * 100))),
+    "diskMaxUsedSpaceRatio": _Place("store", "max_used_ratio", _percent, property_values.percent_text),
+    "diskSpaceCleanForciblyRatio": _Place("store", "force_clean_ratio", _percent, property_values.percent_text),
+    "diskSpaceWarningLevelRatio": _Place("store", "full_ratio", _percent, property_values.percent_text),
     "messageDelayLevel": _Place("store", "delay_levels", property_values.levels),
     "bindAddress": _Place("process", "bind_address", str),
     "namesrvAddr": _Place("process", "name_servers", str),
@@ -375,7 +375,7 @@ ACTED_ON: Final[dict[str, _Place]] = {
 """By property: the field that its value sets."""
 
 _MINUTE_MS: Final = 60_000
-_FLAG: Final = None  # true or false: no range
+_FLAG: Final = None  # true or false, or a word: no range
 
 HOT: Final[dict[str, tuple[int, int] | None]] = {
     "brokerPermission": (0, 7),
@@ -394,6 +394,7 @@ HOT: Final[dict[str, tuple[int, int] | None]] = {
     "clearRetryTopicWhenDeleteTopic": _FLAG,
     "enableCreateSysGroup": _FLAG,
     "notifyConsumerIdsChangedEnable": _FLAG,
+    **dict.fromkeys(("serverLoadBalancerEnable", "defaultMessageRequestMode"), _FLAG),
     "realTimeNotifyConsumerChange": _FLAG,
     "compressedRegister": _FLAG,
     "enableSplitRegistration": _FLAG,

@@ -73,6 +73,16 @@ def networks(text: str) -> str:
     return text
 
 
+def percent_text(ratio: float) -> str:
+    return str(round(ratio * 100))
+
+
+def request_mode(text: str) -> str:
+    if text.upper() not in ("PULL", "POP"):
+        raise ValueError("PULL or POP is expected")
+    return text.upper()
+
+
 PROTECTION: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "plainAclFile": ("plain_acl_file", str),
     "usersKeyFile": ("users_key_file", str),

@@ -15,7 +15,7 @@ from kourou.broker.groups import Groups
 from kourou.broker.request_bodies import RequestBodies, too_much
 from kourou.broker.topics import Topics
 from kourou.protocol import bodies
-from kourou.protocol.codes import ResponseCode
+from kourou.protocol.codes import RequestCode, ResponseCode
 from kourou.protocol.command import Command
 from kourou.protocol.names import shown
 
@@ -52,6 +52,16 @@ class RequestModes:
         if kept.message_request_mode_map != self.table:
             self.table = kept.message_request_mode_map
             self._touch()
+
+    def requests(self) -> dict[int, Callable[[Asked], Command]]:
+        return {RequestCode.SET_MESSAGE_REQUEST_MODE: self.set, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self.show}
+
+    def mode_of(self, topic: str, group: str, default: str) -> str:
+        """PULL or POP. Retry topics are pulled from."""
+        mode = self.table.get(topic, {}).get(group)
+        if mode is not None:
+            return mode.mode
+        return "PULL" if topic.startswith(names.RETRY_PREFIX) else default
 
     def set(self, asked: Asked) -> Command:
         """SET_MESSAGE_REQUEST_MODE."""

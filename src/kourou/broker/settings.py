@@ -105,6 +105,9 @@ class BrokerSettings:
     notify_at_once: bool = True  # realTimeNotifyConsumerChange; otherwise every 15 seconds
     notify_members: bool = True  # notifyConsumerIdsChangedEnable: groups are told when their members change
 
+    shares_queues: bool = True  # serverLoadBalancerEnable: a client that asks for its queues gets its share of them
+    request_mode: str = "PULL"  # defaultMessageRequestMode: of groups without a mode of their own
+
     # Sending.
     trace_on: bool = True  # traceOn
     accept_sends_from_ms: int = 0  # startAcceptSendRequestTimeStamp

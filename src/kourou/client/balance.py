@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from kourou.protocol.message import MessageQueue
+from kourou.protocol.queue_shares import AVERAGELY, BY_CIRCLE, averagely, by_circle
 
 Queues = Sequence[MessageQueue]
 T = TypeVar("T")
@@ -34,27 +35,20 @@ class Strategy(Protocol):
 class Averagely:
     """Neighbouring queues in blocks of nearly equal size; the first consumers get one more."""
 
-    name: str = field(default="AVG", init=False)
+    name: str = field(default=AVERAGELY, init=False)
 
     def allocate(self, client_id: str, queues: Queues, client_ids: Sequence[str]) -> list[MessageQueue]:
-        if client_id not in client_ids:
-            return []
-        at, clients = client_ids.index(client_id), len(client_ids)
-        size, more = divmod(len(queues), clients)
-        start = at * size + min(at, more)
-        return list(queues[start : start + size + (at < more)])
+        return averagely(client_id, queues, client_ids)
 
 
 @dataclass(frozen=True)
 class AveragelyByCircle:
     """One queue to each consumer in turn, until none is left."""
 
-    name: str = field(default="AVG_BY_CIRCLE", init=False)
+    name: str = field(default=BY_CIRCLE, init=False)
 
     def allocate(self, client_id: str, queues: Queues, client_ids: Sequence[str]) -> list[MessageQueue]:
-        if client_id not in client_ids:
-            return []
-        return list(queues[client_ids.index(client_id) :: len(client_ids)])
+        return by_circle(client_id, queues, client_ids)
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from kourou.broker.events import (
     Answered,
     Ask,
     AskBroker,
+    AskNameServer,
     Close,
     ConnectMember,
     Done,
@@ -515,6 +516,8 @@ class BrokerProcess:
                 self._tasks.start(self._ask(effect))
             case AskBroker():
                 self._tasks.start(self._ask_broker(effect))
+            case AskNameServer():
+                self._tasks.start(self._ask_name_server(effect))
             case Transfer() | HangUp() | Connect():
                 self._ha.perform(effect)
             case ConnectMember(address):
@@ -560,6 +563,10 @@ class BrokerProcess:
         self._brokers[ask.address] = link
         answer = await link.ask(ask.command, ask.timeout_ms / 1000)
         self._step([Answered(ask.token, None if isinstance(answer, str) else answer)])
+
+    async def _ask_name_server(self, ask: AskNameServer) -> None:
+        answer = await self._name_servers.ask_one(ask.command, ask.timeout_ms / 1000)
+        self._step([Answered(ask.token, answer)])
 
     async def _announce_to_all(self, announce: Announce) -> None:
         await asyncio.gather(*(self._announce(link, announce) for link in await self._name_servers.links()))

@@ -39,6 +39,15 @@ class NameServers:
                 await self._look_up()
         return list(self._links.values())
 
+    async def ask_one(self, command: Command, timeout: float) -> Command | None:
+        """The answer of the first one that answers. Those that did not answer the last time are asked last."""
+        for link in sorted(await self.links(), key=lambda link: link.is_silent):
+            answer = await link.ask(command, timeout)
+            link.is_silent = isinstance(answer, str)
+            if not isinstance(answer, str):
+                return answer
+        return None
+
     async def _look_up(self) -> None:
         found: set[str] = set()
         for address in self._addresses:
@@ -70,6 +79,7 @@ class NameServerLink:
 
     def __init__(self, address: str, tls: TlsSettings | None) -> None:
         self.address = address
+        self.is_silent = False  # it did not answer the last request of `ask_one`
         self._tls = tls
         self._connection: Connection | None = None
         self._turn = asyncio.Lock()

@@ -24,6 +24,7 @@ from kourou.broker.events import (
     Answered,
     Ask,
     AskBroker,
+    AskNameServer,
     Close,
     ConnectMember,
     Done,
@@ -172,6 +173,7 @@ class SimulatedBroker:
         self.undone: deque[Run | Save] = deque()
         self.announced: list[Command] = []
         self.asked: list[AskBroker] = []  # requests to other brokers
+        self.asked_name_servers: list[AskNameServer] = []
         self.on_links: list[LinkEffect] = []  # effects for connections that carry the log
         self.to_members: list[str] = []  # members of its Raft group that it wants to connect to
         self._put_off: list[tuple[Peer, bytes]] = []
@@ -304,6 +306,8 @@ class SimulatedBroker:
                     self.announced.append(command)
                 case AskBroker():
                     self.asked.append(effect)
+                case AskNameServer():
+                    self.asked_name_servers.append(effect)
                 case Transfer() | HangUp() | Connect():
                     self.on_links.append(effect)
                 case ConnectMember(address):

@@ -1,6 +1,7 @@
 """How a broker reaches its name servers."""
 
 import asyncio
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -79,3 +80,29 @@ def test_who_asks_for_proof_gets_it() -> None:
     assert (wanted.test_mode, wanted.verify_peer) == (False, True)
     with pytest.raises(ConfError, match="the TLS settings for connections to other servers are invalid"):
         client_tls_settings({"tls.client.trustCertPath": "/no/file", "tls.client.authServer": "true"})
+
+
+async def test_one_that_does_not_answer_is_asked_last_the_next_time(tmp_path: Path) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        await _ask_beside(f"127.0.0.1:{closed.getsockname()[1]}", tmp_path)
+
+
+async def _ask_beside(dead: str, tmp_path: Path) -> None:
+    """`dead` is a port at which nobody listens."""
+    servers = NameServers([dead])
+    assert await servers.ask_one(QUESTION, 5.0) is None
+    servers.close()
+    settings = Settings(
+        bind_address="127.0.0.1",
+        listen_port=0,
+        kv_config_path=str(tmp_path / "kv"),
+        config_store_path=str(tmp_path / "c"),
+    )
+    async with NameServerProcess(settings) as process:
+        servers = NameServers([dead, process.address])
+        silent, _ = await servers.links()
+        for _ in range(2):
+            assert isinstance(await servers.ask_one(QUESTION, 5.0), Command)
+            assert silent.is_silent
+        servers.close()

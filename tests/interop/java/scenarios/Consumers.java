@@ -37,7 +37,7 @@ final class Consumers {
      * consume: a consumer that notes what it gets. fail=N makes the first N deliveries of each message fail, fail=-1
      * all; trace=TOPIC records traces there; sql=… filters by an expression, of the type SQL92 or type=…; reply=1
      * answers each message with the same body, in capitals; short=1 leaves subscriptions that are the same out of
-     * heartbeats.
+     * heartbeats; ask=1 asks the broker for the queues.
      */
     void consume(Words words) throws Exception {
         String name = words.text("name");
@@ -60,6 +60,9 @@ final class Consumers {
         }
         if (words.has("short")) { // the client of 4.9 has no method for it
             consumer.getClass().getMethod("setUseHeartbeatV2", boolean.class).invoke(consumer, true);
+        }
+        if (words.has("ask")) {
+            consumer.getClass().getMethod("setClientRebalance", boolean.class).invoke(consumer, false);
         }
         consumer.setSuspendCurrentQueueTimeMillis(words.number("suspend", 1000));
         if (words.has("sql")) {
