@@ -11,11 +11,13 @@ from kourou.cli.profiles import chosen_profile
 from kourou.cli.running import CommandError, LogLevel, NameServers, run
 
 if TYPE_CHECKING:
+    from kourou.cli.console_child import Given
     from kourou.console.exporting import Collector
     from kourou.console.state import Access
+    from kourou.net.tls import TlsSettings
 
 PACKAGES = "Starlette and uvicorn"
-TOKEN_SIZE_MAX = 256
+GIVEN_SIZE_MAX = 65_536
 
 
 def console(
@@ -79,8 +81,9 @@ def console(
         show(f"kourou console: the link was used; for another browser: {link}")
 
     async def work() -> None:
+        given = _given() if is_child else None
         options = Options(
-            access=_access(name_servers),
+            access=_access(name_servers, None if given is None else given.tls),
             host=host,
             port=port,
             users=users,
@@ -93,7 +96,7 @@ def console(
             trace_url=trace_url,
             allowed_hosts=[name.lower() for name in allow_host or ()],
             descriptor=listening,
-            token=_given_token() if is_child else None,
+            token=None if given is None else given.token,
             is_child=is_child,
         )
         try:
@@ -113,18 +116,28 @@ def _collector(url: str) -> "Collector":
         raise typer.BadParameter(f"--otlp: {error}") from None
 
 
-def _given_token() -> str:
-    """What `kourou run` writes first; its end of the pipe stays open."""
-    return os.read(0, TOKEN_SIZE_MAX).decode("ascii", "replace").strip()
+def _given() -> "Given":
+    """The line that `kourou run` writes; its end of the pipe stays open."""
+    import msgspec
+
+    from kourou.cli.console_child import Given
+
+    line = b""
+    while not line.endswith(b"\n") and len(line) < GIVEN_SIZE_MAX and (data := os.read(0, GIVEN_SIZE_MAX)):
+        line += data
+    try:
+        return msgspec.json.decode(line, type=Given)
+    except msgspec.MsgspecError as error:
+        raise CommandError(f"--listening is for kourou run, which writes a line of JSON first: {error}") from None
 
 
-def _access(name_servers: str | None) -> "Access":
+def _access(name_servers: str | None, given_tls: "TlsSettings | None" = None) -> "Access":
     from kourou.client import Credentials, TlsMode, TlsSettings
     from kourou.client.nameservers import parse_addresses
     from kourou.console.state import Access
 
     if name_servers:
-        return Access(tuple(parse_addresses(name_servers)))
+        return Access(tuple(parse_addresses(name_servers)), tls=given_tls)
     profile = chosen_profile()
     if profile is None:
         raise CommandError(

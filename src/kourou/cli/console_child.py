@@ -1,8 +1,9 @@
 """The console as a child of `kourou run`. It does not delay the start, and the brokers run without it as well.
 
 The parent opens the port and makes the first link, so that both are known at once; a browser that comes early waits in
-the queue of the socket. The child gets the socket, and the token of the link through its standard input. The child
-ends when its standard input is closed.
+the queue of the socket. The child gets the socket; through its standard input, where no other user can read them, it
+gets the token of the link and the TLS settings for connections to brokers. The child ends when its standard input is
+closed.
 """
 
 import asyncio
@@ -13,7 +14,10 @@ import sys
 from contextlib import suppress
 from importlib.util import find_spec
 
+import msgspec
+
 from kourou.cli.output import show
+from kourou.net.tls import TlsSettings
 
 log = logging.getLogger(__name__)
 
@@ -21,6 +25,13 @@ PORT = 8082
 BACKLOG = 64
 STOP_SECONDS = 5.0
 NEEDED = ("starlette", "uvicorn")
+
+
+class Given(msgspec.Struct, frozen=True):
+    """What the child gets through its standard input: a line of JSON."""
+
+    token: str
+    tls: TlsSettings | None = None
 
 
 class ConsoleChild:
@@ -59,10 +70,11 @@ class ConsoleChild:
                 return
         log.warning("no console: it can't listen on 127.0.0.1: %s", failure.strerror or failure)
 
-    async def start(self, name_servers: str, *, accounts: bool = False) -> None:
+    async def start(self, name_servers: str, *, accounts: bool = False, tls: TlsSettings | None = None) -> None:
         """Starts the process, and prints the link. Returns at once.
 
         `accounts`: the brokers have access control, so users sign in with their RocketMQ keys instead of the link.
+        `tls`: the settings of connections to name servers and brokers; None for plain text.
         """
         listener = self._listener
         if listener is None:
@@ -76,7 +88,7 @@ class ConsoleChild:
                 *command, stdin=asyncio.subprocess.PIPE, pass_fds=(number,), start_new_session=True
             )
             assert process.stdin is not None
-            process.stdin.write(f"{self._token}\n".encode())
+            process.stdin.write(msgspec.json.encode(Given(self._token, tls)) + b"\n")
         except OSError as error:
             log.warning("no console: it can't be started: %s", error.strerror or error)
             return

@@ -54,11 +54,14 @@ def namesrv(
     ready_file: ReadyFile = None,
     log_level: LogLevel = "info",
     member: Member = False,
+    access_of: Annotated[Path | None, typer.Option(hidden=True, help="A broker.conf: its access control.")] = None,
+    tls_of: Annotated[Path | None, typer.Option(hidden=True, help="A broker.conf: its TLS settings.")] = None,
 ) -> None:
     """Run a name server: brokers register with it, clients ask it for routes."""
     from kourou.cli import serve
 
-    run(lambda: serve.namesrv(config, host, port, assign or [], ready_file, is_member=member), log_level)
+    words, brokers = assign or [], (access_of, tls_of)
+    run(lambda: serve.namesrv(config, host, port, words, ready_file, is_member=member, brokers=brokers), log_level)
 
 
 @app.command()

@@ -23,11 +23,14 @@ from kourou.broker.properties import (
 from kourou.broker.settings import BrokerSettings
 from kourou.cli.console_child import ConsoleChild
 from kourou.cli.output import show
+from kourou.cli.serve import with_plain_acl_file
 from kourou.client import connect
 from kourou.nameserver.settings import is_setting
+from kourou.net.tls import TlsMode
 from kourou.protocol.bodies import ClusterInfo
 from kourou.protocol.codes import MASTER_ID
 from kourou.server import exposure
+from kourou.server.access_files import SHARED, may_share_access
 from kourou.server.cluster import (
     Member,
     free_ports,
@@ -38,7 +41,7 @@ from kourou.server.cluster import (
     raft_peers,
     shared_properties,
 )
-from kourou.server.conf import ConfError, parse_assignments, read_conf
+from kourou.server.conf import ConfError, outgoing_tls_settings, parse_assignments, read_conf, tls_settings
 from kourou.server.files import make_folder
 from kourou.server.members import MemberProcess, MemberProcesses
 from kourou.server.process import run_until_stopped, write_ready_file
@@ -100,12 +103,18 @@ class _Cluster:
         of_brokers = {k: v for k, v in assigned.items() if k not in self._of_name_server}
         given = {**(read_conf(options.config) if options.config else {}), **of_brokers}
         shared = shared_properties(given, sync=options.sync)
-        _check(given, options.config)
-        self._is_guarded = "true" in (given.get("authenticationEnabled"), given.get("aclEnable"))
+        self._configuration = with_plain_acl_file(_checked(given, options.config), options.config)
+        self._is_guarded = self._configuration.broker.authenticates or self._configuration.process.plain_acl
+        self._shares_access = may_share_access(self._configuration)
+        in_tls = self._configuration.process.name_servers_in_tls or tls_settings(given).mode is TlsMode.ENFORCING
+        self._tls = outgoing_tls_settings(given, wanted=in_tls)  # of the console, and of this process
         for key in unknown_keys(given):
             log.warning("property %s is unknown and ignored", key)
         added = {key: text for key, text in shared.items() if key not in given}
+        self._of_brokers = of_brokers
         self._shared = {**_sizes(given), **added, **of_brokers}  # in addition to the file, which members read as well
+        if in_tls and "tls.enable" not in given:
+            self._shared["useTLS"] = "true"  # the name server has the TLS settings of the brokers
         if options.raft:
             wanted = kept_ports(self._root, self._host, options.raft)
             peers = raft_peers(self._host, free_ports(self._host, options.raft, wanted))
@@ -122,9 +131,15 @@ class _Cluster:
         kept = folder / "namesrv.properties"
         make_folder(folder)
         kept.touch(0o600)
-        properties = {**self._of_name_server, "kvConfigPath": str(folder / "kvConfig.json")}
+        shared = {key: text for key, text in self._of_brokers.items() if key.startswith("tls.")}
+        brokers = ["--tls-of", str(self._options.config)] if self._options.config else []
+        if self._shares_access:
+            shared |= {key: text for key, text in self._of_brokers.items() if key in SHARED}
+            shared["plainAclFile"] = self._configuration.process.plain_acl_file
+            brokers += ["--access-of", str(self._options.config)] if self._options.config else []
+        properties = {**shared, **self._of_name_server, "kvConfigPath": str(folder / "kvConfig.json")}
         port = _namesrv_port(self._host) if self._options.namesrv_port is None else self._options.namesrv_port
-        return ["namesrv", "-c", str(kept), "--port", str(port), *self._words(properties)]
+        return ["namesrv", "-c", str(kept), "--port", str(port), *brokers, *self._words(properties)]
 
     def _broker_words(self, member: Member) -> list[str]:
         properties = {
@@ -168,13 +183,22 @@ class _Cluster:
         for member, process in self._brokers:
             show(f"{member.label}: {process.ready['broker']} {member.role}, pid {process.pid}, log {process.log_file}")
         show(f"kourou is ready: name server {self.namesrv}, {len(self._brokers)} brokers in {self._root}")
-        await self._console.start(self.namesrv, accounts=self._is_guarded)
+        if self._shares_access and self._configuration.broker.authenticates:
+            log.warning(
+                "the name server has users of its own, at first only those of initAuthenticationUser and "
+                "innerClientAuthenticationCredentials. Create other users there as well: kourou admin createUser -b %s",
+                self.namesrv,
+            )
+        await self._console.start(self.namesrv, accounts=self._is_guarded, tls=self._tls)
 
     async def _is_led(self) -> None:
         """Wait until the Raft group has a leader that the name server knows. Raises ConfError."""
         name = self._plan[0].name
         try:
-            async with asyncio.timeout(ELECTION_SECONDS), connect(self.namesrv) as mq:
+            inner = self._configuration.broker.inner_user
+            key, secret = ("", "") if inner is None else (inner.name, inner.password)
+            observer = connect(self.namesrv, tls=self._tls or False, access_key=key or None, secret_key=secret or None)
+            async with asyncio.timeout(ELECTION_SECONDS), observer as mq:
                 while not _has_master(await mq.admin.brokers.cluster(), name):  # noqa: ASYNC110 - nothing tells of it
                     await asyncio.sleep(0.05)
         except TimeoutError:
@@ -223,10 +247,10 @@ def _entry(member: Member, process: MemberProcess) -> dict[str, Any]:
     }
 
 
-def _check(given: Mapping[str, str], source: Path | None) -> None:
-    """Raises ConfError now, in place of each member later."""
+def _checked(given: Mapping[str, str], source: Path | None) -> Configuration:
+    """What all brokers have in common. Raises ConfError now, in place of each member later."""
     try:
-        configure(_DEFAULTS, given)
+        return configure(_DEFAULTS, given)
     except PropertyError as error:
         raise ConfError(f"{source}: {error}" if source else str(error)) from None
 

@@ -30,7 +30,7 @@ from kourou.nameserver.settings import (
     unused_keys,
 )
 from kourou.net.tls import TlsMode, TlsSettings
-from kourou.server.access_files import PLAIN_ACL, controller_access, with_access_of
+from kourou.server.access_files import PLAIN_ACL, SHARED, controller_access, with_access_of
 from kourou.server.address import own_address
 from kourou.server.broker import BrokerPaths, BrokerProcess
 from kourou.server.conf import (
@@ -58,11 +58,12 @@ async def namesrv(
     ready_file: Path | None,
     *,
     is_member: bool = False,
+    brokers: tuple[Path | None, Path | None] = (None, None),
 ) -> None:
     """`kourou namesrv`. Files have Apache's paths: in ~/namesrv, and the settings in the file given with -c.
 
     Settings that a request changes are written there; without -c they are written but, as with Apache, not read at the
-    next start.
+    next start. `brokers`: a broker.conf whose access control, and one whose TLS settings, are used.
     """
     folder = Path.home() / "namesrv"
     defaults = Settings(
@@ -72,7 +73,12 @@ async def namesrv(
     given = read_conf(config) if config else {}
     given.pop("configStorePath", None)  # the given file itself, even if it was moved after it was written
     settings = _with(defaults, given, config)
-    assigned = parse_assignments(assignments)
+    access_of, tls_of = brokers
+    assigned = {
+        **{key: text for key, text in (read_conf(access_of) if access_of else {}).items() if key in SHARED},
+        **{key: text for key, text in (read_conf(tls_of) if tls_of else {}).items() if key.startswith("tls.")},
+        **parse_assignments(assignments),
+    }
     if "true" in (given.get("aclEnable"), assigned.get("aclEnable")) and not settings.plain_acl_file:
         settings = replace(settings, plain_acl_file=_beside_configuration(config))
     await _serve_namesrv(settings, given, assigned, host, port, ready_file, is_member=is_member)
@@ -148,7 +154,7 @@ async def run_all(
         )
         show(f"kourou is ready: name server {name_server.address}, broker {broker.address}")
         guarded = configuration.broker.authenticates or configuration.process.plain_acl
-        await console.start(name_server.address, accounts=guarded)
+        await console.start(name_server.address, accounts=guarded, tls=outgoing_tls)
 
     async def stop() -> None:
         await console.stop()
@@ -231,7 +237,7 @@ def _configured(defaults: Configuration, given: Mapping[str, str], source: Path 
         configuration = configure(defaults, given)
     except PropertyError as error:
         raise ConfError(f"{source}: {error}" if source else str(error)) from None
-    configuration = _with_plain_acl_file(configuration, source)
+    configuration = with_plain_acl_file(configuration, source)
     for key in broker_unknown_keys(given):
         log.warning("property %s is unknown and ignored", key)
     for key in broker_unused_keys(given):
@@ -239,7 +245,7 @@ def _configured(defaults: Configuration, given: Mapping[str, str], source: Path 
     return configuration
 
 
-def _with_plain_acl_file(configuration: Configuration, source: Path | None) -> Configuration:
+def with_plain_acl_file(configuration: Configuration, source: Path | None) -> Configuration:
     """plain_acl.yml is beside the configuration file, unless another place is given."""
     process = configuration.process
     if process.plain_acl_file:

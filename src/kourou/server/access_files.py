@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 PLAIN_ACL = "plain_acl.yml"
 USERS_FILE = "access.json"
 
-_SHARED = (
+SHARED = (
     "authenticationEnabled",
     "authorizationEnabled",
     "initAuthenticationUser",
@@ -38,7 +38,7 @@ _SHARED = (
     "migrateAuthFromV1Enabled",
     "usersKeyFile",
 )
-"""Properties of a broker that also apply to the name server in the same process."""
+"""Properties of a broker that also apply to the name server of the same `kourou run`."""
 
 FILES_MAX = 1_000
 FILES_SIZE_MAX = 1024 * 1024
@@ -72,18 +72,26 @@ def with_accounts(configuration: Configuration) -> Configuration:
     return replace(configuration, broker=broker)
 
 
-def with_access_of(settings: NameServerSettings, configuration: Configuration) -> NameServerSettings:
-    """Settings of a name server with the users of the broker in its process, if the broker can sign its requests."""
+def may_share_access(configuration: Configuration) -> bool:
+    """Can a name server have the access control of this broker? A warning is logged if it should but can't."""
     broker, process = configuration.broker, configuration.process
     if not broker.authenticates and not process.plain_acl:
-        return settings
+        return False
     if broker.inner_user is None:
         log.warning(
-            "the name server has no access control, because the broker can't sign its registrations: "
-            "set innerClientAuthenticationCredentials"
+            "THE NAME SERVER HAS NO ACCESS CONTROL, because brokers can't sign their registrations: set "
+            "innerClientAuthenticationCredentials. See docs/access-control.md"
         )
+        return False
+    return True
+
+
+def with_access_of(settings: NameServerSettings, configuration: Configuration) -> NameServerSettings:
+    """Settings of a name server with the users of the broker in its process, if the broker can sign its requests."""
+    process = configuration.process
+    if not may_share_access(configuration):
         return settings
-    given = {key: configuration.given[key] for key in _SHARED if key in configuration.given}
+    given = {key: configuration.given[key] for key in SHARED if key in configuration.given}
     return settings.with_properties({**given, "plainAclFile": process.plain_acl_file})
 
 

@@ -11,14 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.authority import Authority
 from tests.waiting import wait_for
 from typer.testing import CliRunner
 
 import kourou
 from kourou.cli import run_cluster
 from kourou.cli.main import app
+from kourou.net.tls import TlsSettings
+from kourou.protocol.errors import RefusedError
 from kourou.server import members
-from kourou.server.conf import ConfError
+from kourou.server.conf import ConfError, client_tls_settings
 from kourou.server.exposure import OpenPort
 from kourou.server.members import MemberProcess
 from kourou.server.process import write_ready_file
@@ -170,6 +173,47 @@ def test_mistakes_are_told_before_a_process_is_started(tmp_path: Path, words: tu
     assert done.exit_code in (1, 2)
     assert message in " ".join(done.stderr.replace("│", " ").split())
     assert not store.exists()
+
+
+INNER = '{"accessKey":"inner","secretKey":"secret-of-inner"}'
+ACCESS = {
+    "authenticationEnabled": "true",
+    "authorizationEnabled": "true",
+    "initAuthenticationUser": '{"username":"root","password":"secret-of-root"}',
+}
+
+
+@pytest.mark.parametrize("in_file", [True, False])
+def test_the_name_server_has_the_access_control_of_the_brokers(start: Start, tmp_path: Path, in_file: bool) -> None:
+    properties = {**ACCESS, "innerClientAuthenticationCredentials": INNER}
+    if in_file:
+        authority = Authority(tmp_path / "ca", "authority")
+        properties |= {**authority.server_properties(), **authority.client_properties(), "tls.server.mode": "enforcing"}
+        (tmp_path / "broker.conf").write_text("".join(f"{key}={text}\n" for key, text in properties.items()))
+        cluster = start("--raft", "1", "-c", "broker.conf")
+        tls: bool | TlsSettings = client_tls_settings(properties)
+    else:
+        words = [word for key, text in properties.items() for word in ("--set", f"{key}={text}")]
+        cluster = start("--brokers", "1", *words)
+        tls = False
+    namesrv = cluster.ready["namesrv"]
+
+    async def brokers(**account: str) -> set[str]:
+        async with kourou.connect(namesrv, tls=tls, **account) as mq:  # type: ignore[arg-type]
+            return set((await mq.admin.brokers.cluster()).broker_addr_table)
+
+    assert asyncio.run(brokers(access_key="root", secret_key="secret-of-root")) == {"broker-a"}
+    for account in ({}, {"access_key": "root", "secret_key": "wrong"}):
+        with pytest.raises(RefusedError):
+            asyncio.run(brokers(**account))
+    assert f"kourou admin createUser -b {namesrv}" in cluster.log
+
+
+def test_a_name_server_without_access_control_is_reported(start: Start) -> None:
+    words = [word for key, text in ACCESS.items() for word in ("--set", f"{key}={text}")]
+    log = start("--brokers", "1", *words).log
+    assert "THE NAME SERVER HAS NO ACCESS CONTROL" in log
+    assert "set innerClientAuthenticationCredentials" in log
 
 
 async def test_a_member_that_does_not_start_is_reported_with_the_end_of_its_log(tmp_path: Path) -> None:

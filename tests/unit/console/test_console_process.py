@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.authority import Authority
 from tests.unit.console.conftest import CHANGE
 from tests.waiting import wait_for
 from typer.testing import CliRunner
@@ -55,6 +57,28 @@ def test_run_with_access_control_lets_its_users_in(tmp_path: Path) -> None:
                 assert signed.status_code == status, signed.text
             (broker,) = http.get("/api/overview").json()["brokers"]
             assert (broker["address"], broker["ok"]) == (ready["broker"], True)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_run_in_tls_tells_its_console(tmp_path: Path) -> None:
+    """Name server and broker accept no plain text, and no client without a certificate."""
+    authority = Authority(tmp_path / "ca", "authority")
+    properties = {**authority.server_properties(), **authority.client_properties(), "tls.server.mode": "enforcing"}
+    (tmp_path / "broker.conf").write_text("".join(f"{key}={text}\n" for key, text in properties.items()))
+    ports = ("--namesrv-port", "0", "--port", "0")
+    command = [sys.executable, "-m", "kourou", "run", *ports, "--ready-file", "ready", "-c", "broker.conf"]
+    output = tmp_path / "out"
+    with output.open("wb") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=file, cwd=tmp_path)
+    try:
+        wait_for("the link", lambda: "#token=" in output.read_text() or process.poll() is not None)
+        url, token = re.findall(r"console: (\S+)#token=(\S+)", output.read_text())[0]
+        with httpx.Client(base_url=url, timeout=60) as http:
+            assert http.post("/api/session", json={"token": token}, headers=CHANGE).status_code == 200
+            (broker,) = http.get("/api/overview").json()["brokers"]
+            assert broker["ok"], broker
     finally:
         process.kill()
         process.wait()
