@@ -32,8 +32,21 @@ async def group_findings(mq: Client, name: str, addresses: Mapping[int, str]) ->
     for finding in _slaves(what, states):
         yield finding
     if 0 in states:
+        for finding in _same_id(what, addresses, states[0]):
+            yield finding
         async for finding in _master(mq, what, addresses[0], states):
             yield finding
+
+
+def _same_id(what: str, addresses: Mapping[int, str], master: HARuntimeInfo) -> Iterator[Finding]:
+    """Name servers know one address for each brokerId."""
+    known, following = len(addresses) - 1, len(master.ha_connection_info)
+    if following > known:
+        text = f"{following} slaves follow the master, but the name servers know {known}"
+        remedy = (
+            "give each slave a different brokerId; the log of the name server has the addresses of those that share one"
+        )
+        yield Finding(what, State.DOUBTFUL, text, remedy)
 
 
 def _slaves(what: str, states: Mapping[int, HARuntimeInfo]) -> Iterator[Finding]:

@@ -21,7 +21,7 @@ from kourou.nameserver.registrar import Registrar
 from kourou.nameserver.requests import DIALECT_SIZE_MAX, Change, Handler, Refused, small_body
 from kourou.nameserver.tables import Tables
 from kourou.protocol import bodies, headers
-from kourou.protocol.codes import CommandFlag, RequestCode, ResponseCode
+from kourou.protocol.codes import MASTER_ID, CommandFlag, RequestCode, ResponseCode
 from kourou.protocol.command import Command
 from kourou.protocol.names import shown
 from kourou.protocol.signing import Credentials
@@ -124,7 +124,7 @@ class BrokerRequests:
         header, asked = registering.header, registering.asked
         member = Member(header.cluster_name, header.broker_addr)
         is_new = member not in self._tables.live
-        self._warn_of_second_address(header)
+        self._report_second_address(header)
         done = yield from self.registrar.register(
             header,
             reading,
@@ -144,19 +144,36 @@ class BrokerRequests:
             )
         return self._registered(asked, done)
 
-    def _warn_of_second_address(self, header: headers.RegisterBroker) -> None:
+    def _report_second_address(self, header: headers.RegisterBroker) -> None:
+        """A broker has moved, or two have the same id: these replace each other at least every 60 seconds.
+
+        The last one counts, as with Apache's name server. Two brokers are reported once, until one of them leaves.
+        """
         group = self._tables.brokers.get(header.broker_name)
         before = None if group is None else group.addresses.get(header.broker_id)
-        if before is not None and before != header.broker_addr:
-            log.warning(
-                "broker registered from a second address name=%s id=%d address=%s before=%s cluster=%s: "
-                "it has moved, or two brokers have the same name",
-                shown(header.broker_name),
-                header.broker_id,
-                shown(header.broker_addr),
-                shown(before),
-                shown(header.cluster_name),
-            )
+        if group is None or before is None or before == header.broker_addr:
+            return
+        both = frozenset((before, header.broker_addr))
+        if group.contested == both:
+            return
+        group.contested = both
+        is_running = Member(header.cluster_name, before) in self._tables.live
+        remedy = (
+            "If both run, stop one of them, or make it a slave (brokerRole=SLAVE with a brokerId greater than 0)"
+            if header.broker_id == MASTER_ID
+            else "If both run, give each slave of the group a different brokerId"
+        )
+        log.log(
+            logging.ERROR if is_running else logging.WARNING,
+            "a second broker has the same id name=%s id=%d address=%s before=%s cluster=%s. Clients find only the one "
+            "that registered last. %s",
+            shown(header.broker_name),
+            header.broker_id,
+            shown(header.broker_addr),
+            shown(before),
+            shown(header.cluster_name),
+            remedy,
+        )
 
     def _registered(self, asked: Asked, done: Registered) -> Command:
         if done.refusal is not None:

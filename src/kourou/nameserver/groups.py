@@ -74,6 +74,7 @@ class Group:
     author: Member | None = None  # the member whose topics were applied last
     removed: int = 0  # when a topic was last removed; a growing number, see Tables._moment
     touched: int = 0  # when its topics were last changed by anything but a registration
+    contested: frozenset[str] = frozenset()  # the addresses that were last reported to have the same broker id
     perm_change: PermChange | None = None  # applies to all queues, even those in `queues` that lack it
 
     def queues_of(self, topic: str) -> QueueData:

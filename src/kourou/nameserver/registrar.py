@@ -298,6 +298,8 @@ class Registrar:
                 group = self._tables.brokers.get(name)
                 if group is None:
                     continue
+                if member.address in group.contested:
+                    group.contested = frozenset()
                 if group.has_address(member.address):
                     reduced[name] = group, self._leave_group(member, group) or reduced.get(name, (group, None))[1]
                 elif name == named:

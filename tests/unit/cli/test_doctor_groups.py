@@ -66,12 +66,20 @@ async def examined(states: dict[int, HARuntimeInfo | None], **config: str) -> li
     return [finding async for finding in group_findings(mq, "broker-a", addresses)]
 
 
+async def test_two_slaves_with_the_same_id_are_reported() -> None:
+    """Name servers know one of them."""
+    doubtful = [one for one in await examined({0: master(500, 500, 500), 1: slave(500)}) if one.state is State.DOUBTFUL]
+    assert [one.text for one in doubtful] == ["2 slaves follow the master, but the name servers know 1"]
+    assert "a different brokerId" in (doubtful[0].remedy or "")
+
+
 async def test_a_single_broker_is_not_a_group() -> None:
     assert await examined({0: master(500)}, brokerRole="ASYNC_MASTER") == []
 
 
 async def test_what_an_async_master_would_lose() -> None:
-    following, loss = await examined({0: master(500, 200, 400), 1: slave(400)}, brokerRole="ASYNC_MASTER")
+    states: dict[int, HARuntimeInfo | None] = {0: master(500, 200, 400), 1: slave(400), 2: slave(200)}
+    following, _, loss = await examined(states, brokerRole="ASYNC_MASTER")
     assert (following.state, following.text) == (
         State.GOOD,
         "slave 1 follows 10.0.0.1:10912 and is 100 bytes behind",

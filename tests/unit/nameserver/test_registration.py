@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kourou.nameserver import registration
-from kourou.nameserver.events import Asked, Effect, Reply, Turn
+from kourou.nameserver.events import Asked, Effect, Reply, Tick, Turn
 from kourou.nameserver.machine import NameServer
 from kourou.nameserver.registration import Reading, Said
 from kourou.nameserver.settings import Settings
@@ -183,6 +183,32 @@ def test_what_does_not_come_apart_is_recognised_as_a_whole(monkeypatch: pytest.M
     unpacked = read(request(packed, compressed="true"), header)
     assert unpacked.topics.keys() == first.topics.keys()
     assert read(request(packed, compressed="true"), header, unpacked.said).is_repeated
+
+
+@pytest.mark.parametrize(("broker_id", "remedy"), [("1", "a different brokerId"), ("0", "brokerRole=SLAVE")])
+def test_two_brokers_with_the_same_id_are_reported_with_both_addresses(
+    broker_id: str, remedy: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They replace each other with every registration; the report is made once."""
+    machine, body = a_machine(), java_body(0, topics=2)
+    for address in ("10.0.0.1:10911", "10.0.0.2:10911") * 3:
+        register(machine, body, brokerId=broker_id, brokerAddr=address)
+    (error,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert f"same id name=a id={broker_id} address=10.0.0.2:10911 before=10.0.0.1:10911" in error
+    assert remedy in error
+    leaving = headers.UnregisterBroker(
+        broker_name="a", broker_addr="10.0.0.2:10911", cluster_name="C", broker_id=int(broker_id)
+    )
+    command = Command(RequestCode.UNREGISTER_BROKER, ext=leaving.encode())
+    machine.step([Asked("another connection", command, "10.0.0.2:1")], 0)
+    while machine.is_busy:
+        machine.step([Turn()], 0)
+    machine.step([Tick()], 60_000)
+    caplog.clear()
+    register(machine, body, brokerId=broker_id, brokerAddr="10.0.0.1:10911")
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+    register(machine, body, brokerId=broker_id, brokerAddr="10.0.0.2:10911")
+    assert "same id name=a" in caplog.text
 
 
 def best_of(times: int, measure: Callable[[int], list[float]]) -> tuple[float, float]:
