@@ -34,6 +34,36 @@ def test_sending_and_consuming(world: World, name: str) -> None:
         assert [message.body for message in mq.admin.messages.by_time(name, 0) if message.tag] == [b"0"]
 
 
+@pytest.mark.parametrize("what", ["listening", "client"])
+def test_a_listener_may_close_what_calls_it(kourou_world: World, name: str, what: str) -> None:
+    """It would wait for itself, for settle_timeout."""
+    started, closed = threading.Event(), threading.Event()
+
+    def listener(_: Delivery) -> None:
+        assert started.wait(60)
+        (listening if what == "listening" else mq).close()
+        closed.set()
+
+    mq = kourou.sync.connect(kourou_world.namesrv, settings=PATIENT)
+    mq.start()
+    mq.send(name, b"x")
+    listening = mq.listen(name, listener, group=name, start="first", settle_timeout=3600)
+    started.set()
+    assert closed.wait(60)
+    if what == "client":
+        for thread in threading.enumerate():
+            if thread.name == "kourou-sync close":
+                thread.join(60)
+                assert not thread.is_alive()
+        with pytest.raises(ClosedError):
+            mq.send(name, b"y")
+    mq.close()
+    with kourou.sync.connect(kourou_world.namesrv, settings=PATIENT) as other:
+        other.send(name, b"z")
+        message = other.consume(name, group=name, start="first").next(60)
+        assert message is not None and message.body == b"z"
+
+
 def test_listening_in_threads(world: World, name: str) -> None:
     done = threading.Event()
     seen: list[tuple[bytes, bool]] = []

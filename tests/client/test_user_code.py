@@ -9,10 +9,12 @@ from tests.waiting import eventually
 from kourou.client import (
     Averagely,
     Client,
+    ClosedError,
     Configured,
     ConsumerOptions,
     Delivery,
     MessageQueue,
+    connect,
 )
 
 from .conftest import World
@@ -97,6 +99,76 @@ async def test_a_blocking_listener_that_raises_stop_iteration_has_failed(mq: Cli
         await mq.send(name, b"1")
         await mq.send(name, b"2")
         await eventually(lambda: len(seen) >= 2)
+
+
+FOR_EVER = 3600.0
+"""As settle_timeout: how long a listener that waits for itself would wait."""
+
+PATIENCE = 60.0
+
+
+@pytest.mark.parametrize("what", ["listening", "consumer", "client", "task"])
+@pytest.mark.parametrize("blocks", [False, True])
+async def test_a_listener_may_close_what_calls_it(world: World, name: str, what: str, blocks: bool) -> None:
+    """Its message is consumed: nothing is delivered again."""
+    mq = connect(world.namesrv)
+    closed: list[bool] = []
+    loop = asyncio.get_running_loop()
+
+    async def close() -> None:
+        if what == "task":
+            await asyncio.create_task(listening.close())
+        else:
+            closing = {"listening": listening.close, "consumer": listening.consumer.close, "client": mq.close}
+            await closing[what]()
+        closed.append(True)
+
+    async def listener(_: Delivery) -> None:
+        await close()
+
+    def blocking(_: Delivery) -> None:
+        asyncio.run_coroutine_threadsafe(close(), loop).result()
+
+    await make_topic(mq, name, queues=1)
+    await mq.send(name, b"1")
+    listening = await mq.listen(
+        name, blocking if blocks else listener, group=name, start="first", concurrency=1, settle_timeout=FOR_EVER
+    )
+    await eventually(lambda: closed, PATIENCE)
+    await asyncio.wait_for(listening.close(), PATIENCE)
+    await mq.close()
+    async with connect(world.namesrv) as other, other.consume(name, group=name, start="first") as consumer:
+        await other.send(name, b"2")
+        message = await consumer.next(30)
+        assert message is not None and message.body == b"2"
+        message.ack()
+
+
+async def test_a_callback_may_close_its_consumer(mq: Client, name: str) -> None:
+    await make_topic(mq, name, queues=1)
+    calls: list[str] = []
+
+    async def on_assigned(_: list[MessageQueue]) -> None:
+        calls.append("assigned")
+        await consumer.close()
+
+    async def on_revoked(_: list[MessageQueue]) -> None:
+        calls.append("revoked")
+        await consumer.close()
+
+    consumer = mq.consume(
+        name, group=name, start="first", on_assigned=on_assigned, on_revoked=on_revoked, settle_timeout=FOR_EVER
+    )
+    with pytest.raises(ClosedError):
+        await asyncio.wait_for(consumer.start(), PATIENCE)
+    await asyncio.wait_for(consumer.close(), PATIENCE)
+    assert calls[0] == "assigned"
+
+    calls.clear()
+    consumer = mq.consume(name, group=f"{name}-2", start="first", on_revoked=on_revoked, settle_timeout=FOR_EVER)
+    await consumer.start()
+    await asyncio.wait_for(consumer.close(), PATIENCE)
+    assert calls == ["revoked"]
 
 
 async def test_a_callback_whose_own_work_was_cancelled_stops_nothing(mq: Client, name: str) -> None:

@@ -8,7 +8,8 @@
 
 The modules from the bottom up; each imports only those above it in this list:
 
-    errors events naming identity pacing settings spans          names and values, a budget for requests, OpenTelemetry
+    errors user_calls events naming                              names, callbacks
+    identity pacing settings spans                               values, a budget for requests, OpenTelemetry
     link pool                                                    connections
     nameservers routes                                           where topics are
     session                                                      what all parts share; heartbeats; requests of brokers

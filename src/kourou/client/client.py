@@ -41,6 +41,7 @@ from kourou.client.settings import (
 )
 from kourou.client.tracing import Tracer
 from kourou.client.transactions import Checker, Transaction, Transactions
+from kourou.client.user_calls import is_called_by, task_outside
 from kourou.net.tls import TlsMode, TlsSettings
 from kourou.protocol.message import MessageQueue
 from kourou.protocol.signing import Credentials
@@ -134,11 +135,13 @@ class Client:
     async def close(self) -> None:
         """Lets consumers finish and leave their groups, waits for sends under way, and closes the connections.
 
-        Runs to its end even if the caller is cancelled meanwhile.
+        Runs to its end even if the caller is cancelled meanwhile. If a listener or callback of this client calls it, it
+        returns at once, and the client closes when that function has returned.
         """
         if self._closing is None:
-            self._closing = asyncio.create_task(self._close())
-        await asyncio.shield(self._closing)
+            self._closing = task_outside(self._close(), "close client")
+        if self._session is None or not is_called_by(self._session):
+            await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
         if self._session is None:

@@ -41,6 +41,7 @@ from kourou.client.routes import Route
 from kourou.client.send_back import give_back
 from kourou.client.session import Session
 from kourou.client.settings import ConsumerSettings
+from kourou.client.user_calls import is_called_by, task_outside
 from kourou.protocol.bodies import CheckClientRequestBody, ConsumerData, SubscriptionData
 from kourou.protocol.codes import RequestCode
 from kourou.protocol.command import Command
@@ -203,11 +204,13 @@ class Consumer:
         """Leave the group: wait for messages that are being processed, store offsets, release the queues.
 
         Messages that were pulled and not handed out are delivered again, to other members. A second call does nothing.
-        Runs to its end even if the caller is cancelled meanwhile.
+        Runs to its end even if the caller is cancelled meanwhile. If a listener or callback of this consumer calls it,
+        it returns at once, and the consumer closes when that function has returned.
         """
         self.abandon()
         assert self._closing is not None
-        await asyncio.shield(self._closing)
+        if not is_called_by(self):
+            await asyncio.shield(self._closing)
 
     @property
     def is_ending(self) -> bool:
@@ -237,7 +240,7 @@ class Consumer:
                 assigned.puller.cancel()
         self._ready.messages.clear()
         await self._wait_settled(self.settings.settle_timeout)
-        await call_queues(self.settings.on_revoked, self.assignment, self.settings.settle_timeout)
+        await call_queues(self.settings.on_revoked, self.assignment, self.settings.settle_timeout, self, self.session)
         if self._giving_back:
             await asyncio.wait(self._giving_back, timeout=self.settings.settle_timeout)
         await self.offsets.persist(confirmed=True)
@@ -296,7 +299,7 @@ class Consumer:
     def abandon(self) -> None:
         """Closes the consumer in the background, because no loop owns it any more."""
         if self._closing is None:
-            self._closing = asyncio.get_running_loop().create_task(self._close(), name=f"close {self.group}")
+            self._closing = task_outside(self._close(), f"close {self.group}")
 
     async def __anext__(self) -> Delivery:
         while True:

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
+from kourou.client.user_calls import user_call
 from kourou.protocol.message import MessageQueue
 
 log = logging.getLogger(__name__)
@@ -88,13 +89,19 @@ async def call(function: Callable[[Any], Any], argument: object) -> Any:
     return await as_coroutine(function)(argument)
 
 
-async def call_queues(function: QueuesCallback | None, queues: list[MessageQueue], timeout: float) -> None:
-    """Calls a user's function with queues and waits for it, `timeout` seconds at most. Failures are logged."""
+async def call_queues(
+    function: QueuesCallback | None, queues: list[MessageQueue], timeout: float, *owners: object
+) -> None:
+    """Calls a user's function with queues and waits for it, `timeout` seconds at most. Failures are logged.
+
+    `owners` wait for it: see user_calls.py.
+    """
     if function is None or not queues:
         return
     try:
-        async with asyncio.timeout(timeout):
-            await call(function, queues)
+        with user_call(*owners):
+            async with asyncio.timeout(timeout):
+                await call(function, queues)
     except TimeoutError:
         log.warning("a rebalance callback takes longer than %g s; continuing without waiting for it", timeout)
     except Exception:
@@ -104,8 +111,10 @@ async def call_queues(function: QueuesCallback | None, queues: list[MessageQueue
 class Announcer:
     """Passes events to one callback, one at a time, in order."""
 
-    def __init__(self, callback: ConnectionCallback) -> None:
+    def __init__(self, callback: ConnectionCallback, owner: object = None) -> None:
+        """`owner`, a session, waits for the callback when it ends."""
         self._callback = callback
+        self._owner = owner
         self._waiting: deque[ConnectionEvent] = deque(maxlen=EVENTS_MAX)
         self._task: asyncio.Task[None] | None = None
 
@@ -120,7 +129,8 @@ class Announcer:
         while self._waiting:
             event = self._waiting.popleft()
             try:
-                await call(self._callback, event)
+                with user_call(self._owner):
+                    await call(self._callback, event)
             except Exception:
                 log.exception("a connection callback failed event=%s", event)
 

@@ -13,6 +13,7 @@ from kourou.client.consumer import Consumer
 from kourou.client.delivery import Delivery, log_failure, settle_failure
 from kourou.client.events import as_coroutine
 from kourou.client.spans import processing
+from kourou.client.user_calls import is_called_by, task_outside, user_call
 
 Listener = Callable[[Delivery], object]
 BatchListener = Callable[[list[Delivery]], object]
@@ -30,6 +31,7 @@ class Listening:
         self._workers: list[asyncio.Task[None]] = []
         count = consumer.settings.concurrency
         self._threads = ThreadPoolExecutor(count, thread_name_prefix=f"listener {consumer.group}")
+        self._closing: asyncio.Task[None] | None = None
         function: Any = batch_listener if listener is None else listener
         self._call = as_coroutine(function, self._threads)
 
@@ -45,7 +47,8 @@ class Listening:
         size = self.consumer.settings.batch_size if self._is_batch else 1
         while batch := await self.consumer.take(size):
             try:
-                with processing(batch, self.consumer.group, self.consumer.session.client_id):
+                owners = self.consumer, self.consumer.session
+                with user_call(*owners), processing(batch, self.consumer.group, self.consumer.session.client_id):
                     await self._call(batch if self._is_batch else batch[0])
             except Exception as error:
                 await self._failed(batch, error)
@@ -62,7 +65,16 @@ class Listening:
                     log_failure(delivery, failure)
 
     async def close(self) -> None:
-        """Leave the group. Running listeners may finish, within `settle_timeout`."""
+        """Leave the group. Running listeners may finish, within `settle_timeout`.
+
+        If its own listener calls it, it returns at once, and the consumer closes when the listener has returned.
+        """
+        if not is_called_by(self.consumer):
+            await self._close()
+        elif self._closing is None:
+            self._closing = task_outside(self._close(), f"close listener {self.consumer.group}")
+
+    async def _close(self) -> None:
         await self.consumer.close()
         others = [worker for worker in self._workers if worker is not asyncio.current_task()]
         for worker in others:

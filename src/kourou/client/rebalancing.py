@@ -154,7 +154,8 @@ class Rebalancer:
             assigned.locked_at = time.monotonic()
             consumer.ordered.took_on(assigned)
             fresh.append(assigned)
-        await call_queues(consumer.settings.on_assigned, visible(queues), consumer.settings.settle_timeout)
+        settings = consumer.settings
+        await call_queues(settings.on_assigned, visible(queues), settings.settle_timeout, consumer, self._session)
         for assigned in fresh:
             if consumer.queues.get(assigned.queue) is assigned and assigned.puller is None:
                 consumer.begin_pulling(assigned)
@@ -163,7 +164,8 @@ class Rebalancer:
         """Gives queues up. Users are told first, so that they can settle messages; then the offsets are stored."""
         consumer = self._consumer
         ours = [queue for queue in queues if queue in consumer.queues]
-        await call_queues(consumer.settings.on_revoked, visible(ours), consumer.settings.settle_timeout)
+        settings = consumer.settings
+        await call_queues(settings.on_revoked, visible(ours), settings.settle_timeout, consumer, self._session)
         dropped = [assigned for queue in ours if (assigned := consumer.queues.pop(queue, None)) is not None]
         for assigned in dropped:
             assigned.drop()

@@ -77,7 +77,7 @@ class Session:
         )
         self.pool.on_connected = self._connected
         self.pool.on_lost = self._lost
-        self._announcer = None if settings.on_connection is None else Announcer(settings.on_connection)
+        self._announcer = None if settings.on_connection is None else Announcer(settings.on_connection, self)
         self.name_servers = NameServers(
             self.pool,
             settings.name_servers,

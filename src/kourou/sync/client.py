@@ -1,5 +1,7 @@
 """The client without asyncio, its topics and its transactions."""
 
+import contextvars
+import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Generic, Self, TypeVar, Unpack
 
@@ -24,6 +26,7 @@ from kourou.client.client import Topics
 from kourou.client.events import ConnectionCallback
 from kourou.client.metrics import ClientMetrics
 from kourou.client.serializing import SendManyOptions, SendOptions
+from kourou.client.user_calls import is_called_by
 from kourou.sync.admin import Admin
 from kourou.sync.consumers import Consumer, Listening, LitePullConsumer, PullConsumer, TypedConsumer
 from kourou.sync.deliveries import Delivery, TypedDelivery
@@ -178,10 +181,17 @@ class Client(Part[AsyncClient]):
             self._state = "closed"
             if self._loop.is_forked:
                 return  # it is the parent's to close
-            try:
-                self._loop.run(self._inner.close())
-            finally:
-                self._loop.stop()
+            if is_called_by(self._inner.session):  # a listener would wait for itself; a thread of its own waits for it
+                work = contextvars.Context().run
+                threading.Thread(target=work, args=(self._close,), name="kourou-sync close").start()
+            else:
+                self._close()
+
+    def _close(self) -> None:
+        try:
+            self._loop.run(self._inner.close())
+        finally:
+            self._loop.stop()
 
     def __enter__(self) -> Self:
         self.start()
