@@ -161,6 +161,23 @@ def test_a_queue_that_is_shorter_than_promised(broker: EmbeddedThread, cluster: 
     assert len(found) == 2
 
 
+def test_a_topic_that_has_got_fewer_queues_since_the_read_was_planned(broker: EmbeddedThread, cluster: Cluster) -> None:
+    create_topic(broker.namesrv, "fewer", queues=2)
+    send(cluster, "fewer", [b"a"], queue=0)
+    send(cluster, "fewer", [b"b", b"c"], queue=1)
+    first, second = cluster.route("fewer", fresh=True).readable
+    create_topic(broker.namesrv, "fewer", queues=1)
+    expected = (
+        r"queue 1: messages 0 to 1 were planned, but the topic has only 1 read queues .* readQueueNums to 2 or more"
+    )
+    with pytest.raises(DataLossError, match=expected):
+        read(puller(cluster), Range(first, 0, 1), Range(second, 0, 2))
+    found = read(puller(cluster, fail_on_loss=False), Range(second, 0, 2), Range(first, 0, 1))
+    assert found == [(0, b"a")]
+    create_topic(broker.namesrv, "fewer", queues=2)
+    assert read(puller(cluster), Range(second, 0, 2)) == [(0, b"b"), (1, b"c")]
+
+
 def test_a_broker_that_restarts(tmp_path: Path) -> None:
     """Read on, from where the reading was, when the broker is back."""
     broker = EmbeddedThread(store=tmp_path / "store")

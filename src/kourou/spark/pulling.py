@@ -5,6 +5,7 @@ address if it has one, from the current offset: no row is lost or returned twice
 """
 
 import logging
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -136,6 +137,11 @@ class Puller:
             except (OSError, FrameError) as error:
                 forget(address, self._cluster.access)
                 self._patience.wait(UnreachableError(f"broker {one.queue.broker_name} at {address}: {error}"))
+            except _GoneQueueError as error:
+                if self._fail_on_loss:
+                    raise
+                log.warning("%s", error)
+                return
             except KourouError as error:
                 if not error.retriable:
                     raise
@@ -212,7 +218,7 @@ class Puller:
         if answer.code == ResponseCode.SUCCESS and (following := _following(answer)) is not None and following > offset:
             return following
         if answer.code not in _PULL_CODES:
-            raise _refusal(answer)
+            raise _gone(one, offset, answer) or _refusal(answer)
         said = PullMessageAnswer.decode(answer.ext)
         if answer.code == ResponseCode.SUCCESS:
             raise _ShortQueueError(f"{_name(one)} returns no next offset after {offset}")
@@ -256,6 +262,10 @@ class _ShortQueueError(DataLossError):
     retriable = True
 
 
+class _GoneQueueError(DataLossError):
+    """A queue that was planned is not read any more, because its topic has fewer read queues."""
+
+
 _PULL_CODES: Final = frozenset(
     {
         ResponseCode.SUCCESS,
@@ -265,6 +275,9 @@ _PULL_CODES: Final = frozenset(
     }
 )
 
+
+_ILLEGAL_QUEUE: Final = re.compile(r"queueId\[\d+\] is illegal, .*readQueueNums:\[(\d+)\]")
+"""What brokers answer to a pull from a queue that is not read."""
 
 _SYS_FLAG: Final = str(int(PullSysFlag.SUBSCRIPTION | PullSysFlag.BULK))
 
@@ -280,6 +293,19 @@ def _following(answer: Command) -> int | None:
         return None
     text = (answer.ext or {}).get("nextBeginOffset", "")
     return int(text) if text.isascii() and text.isdigit() else None
+
+
+def _gone(one: Range, offset: int, answer: Command) -> DataLossError | None:
+    """The error if the topic got fewer read queues since the read was planned. Brokers serve the other queues only."""
+    found = _ILLEGAL_QUEUE.match(answer.remark or "")
+    if found is None:
+        return None
+    return _GoneQueueError(
+        f"{_name(one)}: messages {offset} to {one.end - 1} were planned, but the topic has only {found[1]} read queues "
+        "by now, and the broker does not serve the others. Set readQueueNums to "
+        f"{one.queue.queue_id + 1} or more until they are read (kourou admin updateTopic -r), or start the query "
+        "again without them (failOnDataLoss=false continues without them)"
+    )
 
 
 def _refusal(answer: Command) -> KourouError:
