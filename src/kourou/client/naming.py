@@ -19,6 +19,7 @@ from kourou.protocol.system_names import (
     DEFAULT_TOPIC as DEFAULT_TOPIC,
     GROUP_LENGTH_MAX,
     NOT_FOR_SENDING,
+    PREDEFINED_GROUPS,
     RETRY_PREFIX as RETRY_PREFIX,
     RETRY_TOPIC_LENGTH_MAX,
     SYSTEM_GROUP_PREFIX,
@@ -32,11 +33,6 @@ from kourou.protocol.system_names import (
 
 NAMESPACE_SEPARATOR: Final = "%"
 SYSTEM_TOPICS: Final = NOT_FOR_SENDING | {DEFAULT_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC, CHECKPOINT_TOPIC}
-SYSTEM_GROUPS: Final = frozenset(
-    {"DEFAULT_CONSUMER", "DEFAULT_PRODUCER", "TOOLS_CONSUMER", "SCHEDULE_CONSUMER", "FILTERSRV_CONSUMER"}
-    | {"__MONITOR_CONSUMER", "CLIENT_INNER_PRODUCER", "SELF_TEST_P_GROUP", "SELF_TEST_C_GROUP"}
-    | {"CID_ONS-HTTP-PROXY", "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_ONSAPI_PULL"}
-)
 
 
 def is_system_topic(topic: str) -> bool:
@@ -44,7 +40,8 @@ def is_system_topic(topic: str) -> bool:
 
 
 def is_system_group(group: str) -> bool:
-    return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
+    """Whether clients and tools do not take it for a user's group."""
+    return group in PREDEFINED_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
 
 
 def check_topic(topic: str) -> None:

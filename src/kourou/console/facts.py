@@ -46,8 +46,6 @@ from kourou.protocol.system_names import (
     DEFAULT_TOPIC,
     NOT_FOR_SENDING,
     RETRY_PREFIX,
-    SYSTEM_GROUP_PREFIX,
-    SYSTEM_GROUPS,
     SYSTEM_PREFIX,
     TRACE_TOPIC,
 )
@@ -448,13 +446,6 @@ def kind_of_topic(name: str, system: frozenset[str]) -> str:
 
 
 _SYSTEM: Final = frozenset((*NOT_FOR_SENDING, DEFAULT_TOPIC, BENCHMARK_TOPIC, CHECKPOINT_TOPIC, TRACE_TOPIC))
-
-
-def is_system_group(name: str) -> bool:
-    return name.startswith(SYSTEM_GROUP_PREFIX) or name in _SYSTEM_GROUPS
-
-
-_SYSTEM_GROUPS: Final = frozenset((*SYSTEM_GROUPS, "__MONITOR_CONSUMER"))
 
 
 def now_ms() -> int:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from kourou.client.errors import NoRouteError
+from kourou.client.naming import is_system_group
 from kourou.console.errors import ConsoleError
-from kourou.console.facts import Look, Member, is_system_group, now_ms
+from kourou.console.facts import Look, Member, now_ms
 from kourou.console.lags import group_lag_ms
 from kourou.console.limits import BACKGROUND_PER_SECOND, RING_SECONDS
 from kourou.console.positions import positions_of

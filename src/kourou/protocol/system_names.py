@@ -52,6 +52,19 @@ SYSTEM_GROUPS: Final = (
 )
 """The groups that every broker has."""
 
+PREDEFINED_GROUPS: Final = frozenset(
+    (
+        *SYSTEM_GROUPS,
+        "DEFAULT_CONSUMER",
+        "DEFAULT_PRODUCER",
+        "SCHEDULE_CONSUMER",
+        "__MONITOR_CONSUMER",
+        "CLIENT_INNER_PRODUCER",
+        "SELF_TEST_P_GROUP",
+    )
+)
+"""The groups that clients and tools do not take for a user's. Java: MixAll.PREDEFINE_GROUP_SET."""
+
 ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 """The namespace of a name server's KV settings with the queues of ordered topics."""
 

@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from kourou.cli.main import app
+from kourou.client.naming import is_system_group
 from kourou.embedded import EmbeddedThread
 
 runner = CliRunner()
@@ -151,6 +152,15 @@ def test_exports(broker: EmbeddedThread, tmp_path: Path) -> None:
     topics = json.loads((tmp_path / "metadata.json").read_text())["topicConfigTable"]
     assert "orders" in topics
     assert "TBW102" not in topics
+
+
+def test_groups_that_mqadmin_leaves_out_are_not_exported(broker: EmbeddedThread, tmp_path: Path) -> None:
+    for group in ("a-users", "CLIENT_INNER_PRODUCER", "CID_RMQ_SYS_ours"):
+        admin(broker, "updateSubGroup", *CLUSTER, "-g", group)
+    admin(broker, "exportMetadata", *CLUSTER, "-g", "-f", str(tmp_path))
+    groups = json.loads((tmp_path / "subscriptionGroup.json").read_text())["subscriptionGroupTable"]
+    assert "a-users" in groups
+    assert not [name for name in groups if is_system_group(name)]
 
 
 def test_parts_of_apaches_store(broker: EmbeddedThread) -> None:

@@ -59,6 +59,8 @@ async def export_metadata(
     special: Annotated[bool, typer.Option("--specialTopic", "-s", help="With retries and dead letters.")] = False,
 ) -> Output:
     """Write the topics and groups of a broker or a cluster to a JSON file."""
+    from kourou.client.naming import is_system_group
+
     topics: dict[str, TopicConfig] = {}
     groups: dict[str, SubscriptionGroupConfig] = {}
     own = set(await mq.admin.topics.system())
@@ -67,7 +69,7 @@ async def export_metadata(
             if name not in own and (special or not name.startswith(("%RETRY%", "%DLQ%"))):
                 _add(topics, name, topic, "read_queue_nums", "write_queue_nums")
         for name, group in (await mq.admin.groups.configs(address)).subscription_group_table.items():
-            if not name.startswith("CID_RMQ_SYS_") and name not in _OWN_GROUPS:
+            if not is_system_group(name):
                 _add(groups, name, group, "retry_queue_nums")
     content: dict[str, Any] = {"exportTime": round(time.time() * 1000)}
     if not only_groups:
@@ -76,18 +78,6 @@ async def export_metadata(
         content["subscriptionGroupTable"] = groups
     name = "topic.json" if only_topics else "subscriptionGroup.json" if only_groups else "metadata.json"
     return _write(folder, name, content)
-
-
-_OWN_GROUPS = (
-    "TOOLS_CONSUMER",
-    "FILTERSRV_CONSUMER",
-    "SELF_TEST_C_GROUP",
-    "CID_ONS-HTTP-PROXY",
-    "CID_ONSAPI_PULL",
-    "CID_ONSAPI_PERMISSION",
-    "CID_ONSAPI_OWNER",
-)
-"""Groups that brokers have for themselves."""
 
 
 def _add(table: dict[str, Any], name: str, config: Any, *counts: str) -> None:

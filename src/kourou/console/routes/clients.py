@@ -3,9 +3,10 @@
 import asyncio
 from typing import Final
 
+from kourou.client.naming import is_system_group
 from kourou.console.calls import Call, Way
 from kourou.console.errors import ConsoleError
-from kourou.console.facts import LONG, Look, is_system_group
+from kourou.console.facts import LONG, Look
 from kourou.console.limits import ROWS_MAX
 from kourou.console.views.clients import ClientPage, client_rows
 from kourou.protocol.bodies import ConsumerConnection, ProducerTableInfo

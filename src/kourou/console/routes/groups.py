@@ -6,10 +6,11 @@ from typing import Any, Final
 
 import msgspec
 
+from kourou.client.naming import is_system_group
 from kourou.console.calls import Call, Done, Preview, Way
 from kourou.console.doctor import examine
 from kourou.console.errors import ConsoleError
-from kourou.console.facts import GroupOnBroker, Look, is_system_group
+from kourou.console.facts import GroupOnBroker, Look
 from kourou.console.lags import group_lag_ms, queue_lags_ms
 from kourou.console.limits import GROUP_FIGURES_MAX, ROWS_MAX
 from kourou.console.positions import positions_of

@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Final, TypeVar
 
+from kourou.client.naming import is_system_group
 from kourou.console.calls import Call, Way
 from kourou.console.errors import ConsoleError
-from kourou.console.facts import Look, Member, is_system_group, kind_of_topic, now_ms
+from kourou.console.facts import Look, Member, kind_of_topic, now_ms
 from kourou.console.state import Console
 from kourou.console.views.overview import BrokerRow, Overview, Runtime, broker_row, problems, seconds_to_full
 from kourou.protocol.errors import KourouError
