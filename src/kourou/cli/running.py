@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Coroutine
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -48,13 +49,35 @@ def run(command: Callable[[], Coroutine[Any, Any, None]], log_level: str) -> Non
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(command())
     except (KourouError, CommandError) as error:
-        show_error(error)
+        show_error(_without_utf_8(error) or error)
         raise typer.Exit(1) from None
     except ValueError as error:
-        show_error(error)
+        show_error(_without_utf_8(error) or error)
         raise typer.Exit(2) from None
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
+
+
+def _without_utf_8(error: Exception) -> str | None:
+    """The remedy if the error is about a word of the command line that is not UTF-8: its bytes are surrogates here."""
+    if not any(sign in str(error) for sign in ("surrogates not allowed", "\\udc")):
+        return None
+    found: list[str] = []
+    for before, word in pairwise(sys.argv):
+        shown = word.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        if shown == word:
+            continue
+        if before.startswith("-") or word.startswith("-"):
+            name = word.partition("=")[0] if word.startswith("--") else before
+            found.insert(0, f"{name} '{shown}'" if name == before else f"'{shown}'")
+        else:
+            found.append(f"'{shown}'")  # it may be a body, which may be any bytes
+    if not found:
+        return None
+    return (
+        f"{found[0]} is not UTF-8 text: it was typed or stored in another encoding. Use UTF-8 in the terminal or "
+        "script, or convert the text (iconv -f LATIN1 -t UTF-8)"
+    )
 
 
 async def until_stopped(work: "Coroutine[Any, Any, None]") -> None:

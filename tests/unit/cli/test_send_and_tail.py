@@ -101,3 +101,32 @@ def test_no_name_server_is_named() -> None:
     result = runner.invoke(app, ["send", "orders", "x", "-n", "127.0.0.1:1"])
     assert result.exit_code == 1
     assert "127.0.0.1:1" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["send", "orders", "x", "--tag", "caf\udce9"], "--tag 'caf\\xe9'"),
+        (["send", "orders", "caf\udce9", "-k", "a", "-k", "caf\udce9"], "-k 'caf\\xe9'"),
+        (["send", "orders", "x", "-p", "a=caf\udce9"], "-p 'a=caf\\xe9'"),
+        (["send", "orders", "x", "--tag=caf\udce9"], "'--tag=caf\\xe9'"),
+        (["send", "orders", "x", "--ordering-key", "caf\udce9"], "--ordering-key 'caf\\xe9'"),
+        (["send", "caf\udce9", "x"], "'caf\\xe9'"),
+        (["tail", "caf\udce9"], "'caf\\xe9'"),
+        (["consume", "orders", "-g", "caf\udce9"], "'caf\\xe9'"),
+        (["admin", "topicStatus", "-t", "caf\udce9"], "'caf\\xe9'"),
+    ],
+)
+def test_text_that_is_not_utf_8_is_named_with_the_remedy(
+    namesrv: str, words: list[str], named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system passes such bytes as surrogates. Only a body may have them."""
+    monkeypatch.setattr("sys.argv", ["kourou", *words])
+    result = runner.invoke(app, [*words, "-n", namesrv])
+    assert result.exit_code in (1, 2)
+    assert named in result.stderr
+    assert "is not UTF-8 text" in result.stderr and "iconv" in result.stderr
+
+
+def test_a_body_may_be_any_bytes(namesrv: str) -> None:
+    assert runner.invoke(app, ["send", "orders", "caf\udce9", "-n", namesrv]).exit_code == 0
