@@ -382,22 +382,19 @@ class Broker:
         return self.outbox.take()
 
     def _end_reads(self, now_ms: int) -> bool:
-        """The lane alone has served all reads: dispatch what it appended. False: a step is necessary.
-
-        If consumers must not see the messages before replicas have them, there is nothing to dispatch yet.
-        """
+        """The lane alone has served all reads: dispatch what consumers may see. False: a step is necessary."""
         assert self.lane is not None
-        durability = self.store.durability
+        store, durability = self.store, self.store.durability
         try:
-            if durability.syncs_at_once:
+            if durability.syncs_at_once or (
+                (durability.visible_at_once or store.dispatched < durability.visible_to)
+                and not (
+                    self._dispatching.is_ready(now_ms)
+                    and store.log.end - store.dispatched <= PUBLISHED_AT_ONCE
+                    and self.lane.dispatch()
+                )
+            ):
                 return False
-            if durability.visible_at_once or self.store.dispatched < durability.visible_to:
-                if (
-                    not self._dispatching.is_ready(now_ms)
-                    or self.store.log.end - self.store.dispatched > PUBLISHED_AT_ONCE
-                    or not self.lane.dispatch()
-                ):
-                    return False
         except Exception as error:
             self._failed("the fast lane", error)
             return False

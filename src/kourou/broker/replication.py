@@ -30,6 +30,7 @@ from typing import Final, Protocol, assert_never
 
 from kourou.broker.events import Outbox
 from kourou.broker.message_writer import MessageWriter
+from kourou.broker.returning_senders import ReturningSenders
 from kourou.broker.settings import BrokerSettings, Role
 from kourou.protocol import bodies
 from kourou.protocol.codes import RequestCode
@@ -114,6 +115,7 @@ class Replication:
         self._flush_mode = store_settings.flush_mode
         self._refusals = Refusals()
         self._waits = False  # the watermark is required
+        self._senders = ReturningSenders()
         self.master: Master | None = None
         self.follower: Follower | None = None
         self.master_address: str | None = None  # of a slave's master, for requests; None: not known
@@ -235,7 +237,10 @@ class Replication:
             self.follower.received(event.link, event.data, now_ms)
         elif self.master is not None:
             self.master.received(event.link, event.data, now_ms)
+            before = self._writer.waiting
             self.refresh()
+            if self._writer.waiting < before:
+                self._senders.answered(before - self._writer.waiting, self._writer.waiting, now_ms)
 
     def _accept(self, link: Link, now_ms: int) -> None:
         if self._settings.raft:
@@ -299,6 +304,7 @@ class Replication:
     def step(self, now_ms: int) -> None:
         """The end of a step of the broker: send new records, and do the work that is due."""
         if self.master is not None and (self.master.slaves or self._group is not None):
+            self.master.expects_senders = self._expects_senders(now_ms)
             self.master.step(now_ms)
             self.refresh()
         if self.follower is not None:
@@ -332,8 +338,12 @@ class Replication:
         if self.follower is not None:
             self._outbox.effects += self.follower.take_effects()
         elif self.master is not None and self.master.slaves:
+            self.master.expects_senders = self._expects_senders(now_ms)
             self.master.transfer(now_ms)
             self._outbox.effects += self.master.take_effects()
+
+    def _expects_senders(self, now_ms: int) -> bool:
+        return self._waits and self._senders.are_expected(self._writer.waiting, now_ms)
 
     def _take_effects(self) -> None:
         machine = self.master or self.follower

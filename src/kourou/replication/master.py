@@ -35,6 +35,9 @@ GATHER_MS: Final = 5
 reported the last batch. A batch of many messages costs both ends hardly more than one of a single message, and senders
 that wait share the next batch as they share a sync of the disk."""
 
+GATHER_SENDERS_MS: Final = 5
+"""When a timer sends a batch that waits for senders."""
+
 GATHER_LATE_MS: Final = 20
 """When a timer sends an incomplete batch. Usually the next message or report comes first, and no timer is needed."""
 
@@ -98,6 +101,7 @@ class Master:
         self._known_to = log.end  # slaves may have the log up to here: from before, or sent to one
         self._effects: list[LinkEffect] = []
         self.gathers = False  # whether no sender waits for slaves
+        self.expects_senders = False  # whether senders are about to send, whose messages should share the next batch
         self.slaves: dict[Link, Slave] = {}
         self.refusals = Refusals()  # connections closed because of invalid reports or the limit
 
@@ -249,7 +253,7 @@ class Master:
 
     def _may_gather(self, slave: Slave) -> bool:
         few = self._log.end - slave.next_offset < self._settings.batch_size
-        return few and (self.gathers or slave.acknowledged < slave.next_offset)
+        return few and (self.gathers or self.expects_senders or slave.acknowledged < slave.next_offset)
 
     def _send(self, slave: Slave, now_ms: int) -> None:
         left = 0 if self._gathers(slave, now_ms) else TURN_MAX
@@ -301,7 +305,7 @@ class Master:
 
     def _send_due_ms(self, slave: Slave) -> int:
         if self._has_some(slave):
-            return slave.gathers_to_ms - GATHER_MS + GATHER_LATE_MS
+            return slave.gathers_to_ms - GATHER_MS + (GATHER_SENDERS_MS if self.expects_senders else GATHER_LATE_MS)
         return slave.sent_ms + self._settings.heartbeat_ms
 
     # ── What slaves have ──────────────────────────────────────────────────────────────────────────────────────────

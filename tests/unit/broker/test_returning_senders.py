@@ -9,11 +9,15 @@ from tests.unit.broker.asking import send
 from kourou.broker.events import GroupLink
 from kourou.broker.raft_group import GATHER_MS
 from kourou.broker.returning_senders import LONGEST_PAUSE, WAIT_MS, ReturningSenders
+from kourou.broker.settings import BrokerSettings, Role
 from kourou.raft import events as events_of_members
 from kourou.raft.events import Appended, Effect, Event
 from kourou.raft.messages import AppendRequest
 from kourou.raft.wire import encode
-from kourou.replication.links import Received, Transfer
+from kourou.replication.frames import encode_report
+from kourou.replication.links import Accepted, Link, Received, Transfer
+from kourou.replication.master import GATHER_SENDERS_MS
+from kourou.testing.broker import SimulatedBroker
 
 SENDERS = 8
 
@@ -154,3 +158,53 @@ def test_a_request_of_another_member_comes_after_the_records_that_were_kept_back
     leader.step(GroupLink(Received(pipe.into, encode(request))))
     assert member.raft.role.name == "follower"
     assert events[:2] == [Appended(leader.store.log.end), events_of_members.Received(request)]
+
+
+class Pair:
+    """A SYNC_MASTER that waits for one slave, and its senders."""
+
+    def __init__(self) -> None:
+        settings = BrokerSettings(role=Role.SYNC_MASTER, in_sync_replicas=2)
+        self.world = SimulatedBroker(settings=settings)
+        self.link = Link("10.0.0.2:1")
+        self.world.step(Accepted(self.link), Received(self.link, encode_report(0)))
+        self.clients = [self.world.connect() for _ in range(SENDERS)]
+        for client in self.clients:
+            client.send(send())
+        self.report()  # of the first message
+        self.report()  # of the others
+        assert [len(client.answers) for client in self.clients] == [1] * SENDERS
+        self.batches()
+
+    def batches(self) -> int:
+        """How many batches were sent since the last call."""
+        sent = [one for one in self.world.on_links if isinstance(one, Transfer) and one.data is not None]
+        self.world.on_links.clear()
+        return len(sent)
+
+    def report(self) -> None:
+        """The slave has everything that was sent to it."""
+        master = self.world.machine.replication.master
+        assert master is not None
+        self.world.step(Received(self.link, encode_report(master.slaves[self.link].next_offset)))
+
+
+def test_a_master_sends_messages_of_returning_senders_together() -> None:
+    pair = Pair()
+    for client in pair.clients:
+        client.send(send())
+    assert pair.batches() == 1, "the first five: three quarters of the seven that were answered last"
+    pair.report()
+    assert pair.batches() == 0, "three wait for three more"
+    pair.world.pass_time(GATHER_SENDERS_MS)
+    assert pair.batches() == 1
+    pair.report()
+    assert [len(client.answers) for client in pair.clients] == [2] * SENDERS
+
+
+def test_a_master_sends_the_message_of_a_single_sender_soon() -> None:
+    pair = Pair()
+    pair.clients[0].send(send())
+    assert pair.batches() == 0
+    pair.world.pass_time(GATHER_SENDERS_MS)
+    assert pair.batches() == 1
