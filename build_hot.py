@@ -12,6 +12,7 @@ HOT_MODULES: dict[str, str] = {
     "kourou.broker._lane_scan": "src/kourou/broker/_lane_scan.pyx",
     "kourou.broker._lane_sends": "src/kourou/broker/_lane_sends.pyx",
     "kourou.broker._lane_signing": "src/kourou/broker/_lane_signing.pyx",
+    "kourou.broker._lane_timers": "src/kourou/broker/_lane_timers.pyx",
     "kourou.protocol._wire": "src/kourou/protocol/_wire.pyx",
     "kourou.protocol.record": "src/kourou/protocol/record.py",
     "kourou.spark._columns": "src/kourou/spark/_columns.pyx",

@@ -80,7 +80,7 @@ class World(SimulatedBroker):
             "queues": {name: self._entries(*name) for name in store.queues.names()},
             "index": {name: self.disk.read_at(index / name, 0, size) for name, size in self.disk.files(index).items()},
             "offsets": (offsets.table, offsets.pulled, offsets._reset),
-            "stats": _counts(machine.stats),
+            "stats": counts(machine.stats),
             "topics": machine.topics.table,
             "groups": machine.groups.table,
             "transactions": _transactions(machine.transactions),
@@ -110,7 +110,7 @@ class World(SimulatedBroker):
         return queue.start, queue.end, queue.next_offset, entries
 
 
-def _counts(stats: Any) -> dict[str, object]:
+def counts(stats: Any) -> dict[str, object]:
     tables = {name: getattr(stats, name) for name in ("topics", "groups", "sent_back")}
     single = {name: getattr(stats, name) for name in ("puts", "gets", "user_puts", "user_gets")}
     return {

@@ -79,4 +79,5 @@ cdef bint send_numbers(Request* request, SendNumbers* numbers) noexcept nogil
 cdef bint pull_numbers(Request* request, PullNumbers* numbers) noexcept nogil
 cdef bint end_numbers(Request* request, EndNumbers* numbers) noexcept nogil
 cdef bint find_properties(Request* request, uint8_t* scratch, Py_ssize_t scratch_size, Properties* found) noexcept nogil
+cdef bint text_number(Text* text, int64_t low, int64_t high, int64_t* value) noexcept nogil
 cdef bint check_half(Text* text, Half* half) noexcept nogil

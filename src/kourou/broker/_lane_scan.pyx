@@ -252,10 +252,10 @@ cdef bint end_numbers(Request* request, EndNumbers* numbers) noexcept nogil:
 
 
 cdef inline bint _int(Request* request, int field, int64_t low, int64_t high, int64_t* value) noexcept nogil:
-    return _number(&request.fields[field], low, high, value)
+    return text_number(&request.fields[field], low, high, value)
 
 
-cdef bint _number(Text* text, int64_t low, int64_t high, int64_t* value) noexcept nogil:
+cdef bint text_number(Text* text, int64_t low, int64_t high, int64_t* value) noexcept nogil:
     """A number that is written as usual: no plus sign, no leading zero. False: it is not one, or out of range."""
     cdef const uint8_t* p = text.at
     cdef Py_ssize_t size = text.size
@@ -444,7 +444,7 @@ cdef inline bint _is_kind(Kind kind, Text* value, int64_t* time) noexcept nogil:
     """Is the value of such a property usual?"""
     if kind == HALF:
         return equals(value.at, value.size, b"true", 4)
-    return _number(value, 1, WIDE if kind == TIMED_AT else TIME_MAX, time)
+    return text_number(value, 1, WIDE if kind == TIMED_AT else TIME_MAX, time)
 
 
 # ── Properties of a half message ────────────────────────────────────────────────────────────────────────────────────
@@ -489,7 +489,7 @@ cdef bint check_half(Text* text, Half* half) noexcept nogil:
         return False
     number.at = pair + 9
     number.size = end - 1 - number.at
-    return _number(&number, 0, INT32_HIGH, &half.queue_id)
+    return text_number(&number, 0, INT32_HIGH, &half.queue_id)
 
 
 cdef inline bint _is_added(const uint8_t* name, Py_ssize_t size) noexcept nogil:

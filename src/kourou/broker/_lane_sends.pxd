@@ -90,3 +90,18 @@ cdef class Sends:
     cdef int _written(self, SendTopic topic, SendQueue queue, Draft* draft) except -1
     cdef int tally(self, SendTopic topic, int message_type, long long messages, long long size) except -1
     cdef hand_over(self)
+
+
+cdef inline int size_bucket(long long size) noexcept nogil:
+    """As meters.SIZE_BOUNDS divides them."""
+    if size <= 1 << 10:
+        return 0
+    if size <= 4 << 10:
+        return 1
+    if size <= 512 << 10:
+        return 2
+    if size <= 1 << 20:
+        return 3
+    if size <= 2 << 20:
+        return 4
+    return 5 if size <= 4 << 20 else 6

@@ -55,6 +55,7 @@ cdef enum:
     BATCH_ENTRY_MIN = 22
 
 cdef int _PROPERTIES_MAX = PROPERTIES_SIZE_MAX
+cdef long long _INT_MAX = 2147483647  # no slot has more messages
 cdef object _slave = Role.SLAVE
 
 
@@ -256,7 +257,7 @@ cdef class Sends:
         tally.messages += messages
         tally.size += size
         tally.total += each
-        tally.sizes[_size_bucket(each)] += 1
+        tally.sizes[size_bucket(each)] += 1
         return 0
 
     cdef hand_over(self):
@@ -320,7 +321,7 @@ cdef class Sends:
         if deliver_ms <= now_ms or deliver_ms - now_ms > self._timer_max_ms:
             return False
         slot_ms = deliver_ms - 1 - (deliver_ms - 1) % self._precision_ms
-        if self._wheel.slot(slot_ms).messages > self._slot_max:
+        if self._slot_max < _INT_MAX and self._wheel.slot(slot_ms).messages > self._slot_max:
             return False
         p = put_number(put(self._added, b"TIMER_OUT_MS\x01", 13), slot_ms)
         p[0] = 2
@@ -543,21 +544,6 @@ cdef inline int _message_type(Properties* properties) noexcept nogil:
     if properties.is_ordered:
         return 1
     return 0 if properties.kind == PLAIN else 2
-
-
-cdef inline int _size_bucket(long long size) noexcept nogil:
-    """As meters.SIZE_BOUNDS divides them."""
-    if size <= 1 << 10:
-        return 0
-    if size <= 4 << 10:
-        return 1
-    if size <= 512 << 10:
-        return 2
-    if size <= 1 << 20:
-        return 3
-    if size <= 2 << 20:
-        return 4
-    return 5 if size <= 4 << 20 else 6
 
 
 cdef inline int _int16_at(const uint8_t* p) noexcept nogil:

@@ -20,6 +20,7 @@ cdef struct Draft:
     const char* born_host
     Py_ssize_t born_host_size
     Py_ssize_t properties_size
+    long long stored_ms  # of the record that it was read from
     # Set by `write`.
     long long offset, queue_offset
     Py_ssize_t size
@@ -81,6 +82,8 @@ cdef class ReadPort:
         const long long* codes,
         Py_ssize_t code_count,
     ) except -2
+    cdef bint draft(self, const uint8_t* record, Py_ssize_t size, Draft* draft, Text* properties) noexcept
+    cdef const uint8_t* record(self, long long physical, long long size) except? NULL
     cdef release(self)
     cdef _prepare(self)
     cdef bint _is_full(

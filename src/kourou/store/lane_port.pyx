@@ -142,10 +142,8 @@ cdef class AppendPort:
         cdef CommitLog log = self._log
         cdef const unsigned char[::1] entry
         cdef const uint8_t* record
-        cdef const uint8_t* p
-        cdef const uint8_t* end
         cdef Py_ssize_t host_size = PyBytes_GET_SIZE(log.store_host)
-        cdef int32_t size, properties_size
+        cdef int32_t size
         if offset < log._start or offset + _FIXED_SIZE > log.end or offset < self._reader._trusted_from():
             return False
         if queue_offset < queue.start or queue_offset >= queue.end:
@@ -161,31 +159,12 @@ cdef class AppendPort:
         record = &log._view[offset - log._start]
         if int64_at(&entry[0]) != offset or <int32_t>int32_at(record) != size or offset + size > log.end:
             return False
-        if <int32_t>int32_at(record + 4) != _MAGIC or int64_at(record + 20) != queue_offset:
+        if int64_at(record + 20) != queue_offset:
             return False
-        end = record + size
-        draft.flag = <int32_t>int32_at(record + 16)
-        draft.sys_flag = <int32_t>int32_at(record + 36)
-        draft.born_ms = int64_at(record + 40)
-        draft.born_host = <const char*>record + 48
-        draft.born_host_size = 20 if draft.sys_flag & BORN_HOST_V6 else 8
-        p = record + 48 + draft.born_host_size + 8 + host_size
-        if bool(draft.sys_flag & STORE_HOST_V6) != (host_size == 20) or end - p < 20:
+        if not _draft_of(record, size, host_size, draft, properties):
             return False
-        draft.reconsume_times = <int32_t>int32_at(p)
         draft.prepared_offset = offset
-        draft.body_size = <int32_t>int32_at(p + 12)
-        draft.body = p + 16
-        if draft.body_size < 0 or draft.body_size > end - draft.body - 3:
-            return False
-        p = draft.body + draft.body_size
-        p += 1 + p[0]
-        if end - p < 2:
-            return False
-        properties_size = (p[0] << 8) | p[1]
-        properties.at = p + 2
-        properties.size = properties_size
-        return end - p - 2 == properties_size
+        return True
 
     cdef bint dispatch(self) except -1:
         """As `Store.dispatch`, for records in the current segment. False: call `Store.dispatch`."""
@@ -220,6 +199,41 @@ cdef inline Py_ssize_t _size(CommitLog log, Draft* draft) noexcept:
         + draft.topic_size
         + draft.properties_size
     )
+
+
+cdef bint _draft_of(
+    const uint8_t* record, Py_ssize_t size, Py_ssize_t store_host_size, Draft* draft, Text* properties
+) noexcept nogil:
+    """Read a record as a draft of a copy. False: it has a long topic, or a store host of another length."""
+    cdef const uint8_t* end = record + size
+    cdef const uint8_t* p
+    if size < _FIXED_SIZE + 17 or <int32_t>int32_at(record + 4) != _MAGIC:
+        return False
+    draft.flag = <int32_t>int32_at(record + 16)
+    draft.sys_flag = <int32_t>int32_at(record + 36)
+    draft.born_ms = int64_at(record + 40)
+    draft.born_host = <const char*>record + 48
+    draft.born_host_size = 20 if draft.sys_flag & BORN_HOST_V6 else 8
+    p = record + 48 + draft.born_host_size
+    if ((draft.sys_flag & STORE_HOST_V6) != 0) != (store_host_size == 20) or end - p < 8 + store_host_size + 20:
+        return False
+    draft.stored_ms = int64_at(p)
+    p += 8 + store_host_size
+    draft.reconsume_times = <int32_t>int32_at(p)
+    draft.prepared_offset = int64_at(p + 4)
+    draft.body_size = <int32_t>int32_at(p + 12)
+    draft.body = p + 16
+    if draft.body_size < 0 or draft.body_size > end - draft.body - 3:
+        return False
+    p = draft.body + draft.body_size
+    draft.topic = <const char*>p + 1
+    draft.topic_size = p[0]
+    p += 1 + p[0]
+    if end - p < 2:
+        return False
+    properties.at = p + 2
+    properties.size = (p[0] << 8) | p[1]
+    return end - p - 2 == properties.size
 
 
 # ── Reading ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -328,6 +342,18 @@ cdef class ReadPort:
         if behind > self._window:
             return (self.count >= self._disk_count and not is_bulk) or self.size + size > self._disk_size
         return (self.count >= self._memory_count and not is_bulk) or self.size + size > self._memory_size
+
+    cdef bint draft(self, const uint8_t* record, Py_ssize_t size, Draft* draft, Text* properties) noexcept:
+        """Read a record as a draft of a copy. False: the caller uses `decode_record`."""
+        return _draft_of(record, size, PyBytes_GET_SIZE(self._log.store_host), draft, properties)
+
+    cdef const uint8_t* record(self, long long physical, long long size) except? NULL:
+        """The record that begins at an offset; NULL: use `Reader.record_of`."""
+        if not self._is_ready:
+            self._prepare()
+        if physical < self._log_start or not 0 < size <= self._log.end - physical:
+            return NULL
+        return self._record(physical, <int32_t>size)
 
     cdef const uint8_t* _record(self, long long physical, int32_t size) except? NULL:
         """A record in memory; NULL if it can't be read, or is not valid."""

@@ -159,8 +159,8 @@ class SimulatedBroker:
     ) -> None:
         """`now_ms` is the steady time; the time of day is `skew_ms` ahead of it.
 
-        `lane`: usual requests take the fast lane, if it is compiled. `clock_ns` measures slices of long work: with a
-        clock that stands still, all work is done at once.
+        `lane`: usual requests and timed messages take the fast lanes, if they are compiled. `clock_ns` measures slices
+        of long work: with a clock that stands still, all work is done at once.
         """
         self.disk = disk or SimulatedDisk(Random(1))
         self.settings = settings or BrokerSettings()
@@ -196,6 +196,8 @@ class SimulatedBroker:
         )
         self.lane = CountingLane(self.machine.lane) if lane and self.machine.lane is not None else None
         self.machine.lane = self.lane
+        if not lane:
+            self.machine.timers.lane = None
         self.step(Tick())
 
     def _unique_id(self, now_ms: int) -> str:

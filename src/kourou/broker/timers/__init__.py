@@ -13,6 +13,8 @@ and each copy has the offset of its original, in the field in which commits have
 (`~offset`, which is negative and so never one of theirs). At the start, opening.py finds the copies in the log since
 the checkpoint. If the files are lost or damaged, rebuilding.py finds the waiting messages in the whole log.
 
+lane.py defines the usual messages, for which the steps of service.py and delivering.py are compiled.
+
 recall.py serves RECALL_MESSAGE, which cancels a waiting message. counts.py has the figures.
 
 Java: TimerMessageStore, HookUtils, RecallMessageProcessor, TimerMetrics.

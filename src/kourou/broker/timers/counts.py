@@ -7,7 +7,7 @@ Java: TimerMetrics.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from kourou.broker.meters import Histogram
@@ -35,28 +35,32 @@ class Counts:
         self._before = (0, 0, 0)  # a time, and both at that time
         self._rates = (0.0, 0.0)
 
-    def entered(self, topic: str, now_ms: int, *, is_delete: bool) -> None:
-        """A message was put into the wheel."""
-        self.came(topic)
+    def entered(self, topic: str, now_ms: int, *, is_delete: bool, count: int = 1) -> None:
+        """Messages were put into the wheel."""
+        self.came(topic, count)
         if not is_delete:
-            self._add(topic, 1, now_ms)
+            self._add(topic, count, now_ms)
 
-    def came(self, topic: str) -> None:
-        """A message was read from the timer topic."""
-        self.enqueued += 1
-        self.enqueued_of[topic] += 1
+    def came(self, topic: str, count: int = 1) -> None:
+        """Messages were read from the timer topic."""
+        self.enqueued += count
+        self.enqueued_of[topic] += count
 
-    def delivered(self, topic: str) -> None:
-        self.dequeued += 1
-        self.dequeued_of[topic] += 1
+    def delivered(self, topic: str, count: int = 1) -> None:
+        self.dequeued += count
+        self.dequeued_of[topic] += count
 
     def waits(self, topic: str, seconds: int) -> None:
         """Record the delay of a message."""
         self.delays[topic].add(max(seconds, 0))
 
-    def left(self, topic: str, now_ms: int) -> None:
-        """A message was delivered or recalled, or will be put into the wheel again."""
-        self._add(topic, -1, now_ms)
+    def wait(self, topic: str, buckets: Sequence[int], total: int) -> None:
+        """Record the delays of several messages: how many there are up to each bound, and their sum."""
+        self.delays[topic].add_all(buckets, total)
+
+    def left(self, topic: str, now_ms: int, count: int = 1) -> None:
+        """Messages were delivered or recalled, or will be put into the wheel again."""
+        self._add(topic, -count, now_ms)
 
     def _add(self, topic: str, amount: int, now_ms: int) -> None:
         metric = self._waiting.setdefault(topic, [0, 0])

@@ -1,4 +1,4 @@
-"""Delivers a timed message that is due: puts a copy into its real topic, or into the wheel again."""
+"""Reads timed messages, and delivers those that are due: a copy into the real topic, or into the wheel again."""
 
 import logging
 from collections.abc import Callable
@@ -12,19 +12,22 @@ from kourou.broker.settings import BrokerSettings
 from kourou.broker.stats import Stats
 from kourou.broker.timers import copies, timing
 from kourou.broker.timers.counts import Counts
-from kourou.broker.timers.due_slot import DueSlot
+from kourou.broker.timers.due_slot import DamagedError, DueSlot
 from kourou.protocol.codes import ResponseCode
 from kourou.protocol.properties import Property
 from kourou.protocol.record import StoredMessage, decode_record
 from kourou.store.commit_log import NewMessage
 from kourou.store.errors import StoreError
 from kourou.store.store import Store
-from kourou.store.timers.layout import ROLL, Unit
+from kourou.store.timers.layout import DELETE, ROLL, Unit
 
 log = logging.getLogger(__name__)
 
 NEVER_ENTERED_MS: Final = 2**63 - 1
 """TIMER_ENQUEUE_MS of a message that was due before it could be put into the wheel."""
+
+RECORD_COST: Final = 20
+"""The cost of reading a record, in units."""
 
 _REAL_TOPIC: Final = Property.REAL_TOPIC.encode()
 _REAL_QUEUE: Final = Property.REAL_QUEUE_ID.encode()
@@ -61,12 +64,41 @@ class Delivery:
             return None
         return message
 
-    def recalled_by(self, unit: Unit) -> bytes | None:
+    def _recalled_by(self, unit: Unit) -> bytes | None:
         """The message that this one recalls, as one of `timing.names_of`."""
         message = self._message(unit)
         return None if message is None else timing.recalled_by(bytes(message.raw_properties))
 
-    def exact_ms(self, unit: Unit, slot_ms: int) -> int:
+    def load(self, slot: DueSlot, budget: int) -> int:
+        """Load units of a slot. Returns the rest of the budget."""
+        precision_ms = self._store.timers.precision_ms
+        while not slot.is_loaded and budget > 0:
+            position = slot.next_older
+            unit = self._store.timers.log.unit(position)
+            if unit is None or unit.previous >= position or unit.slot_ms - unit.slot_ms % precision_ms != slot.begin_ms:
+                raise DamagedError(f"the timer log is damaged at {position}")
+            budget -= self.place(slot, slot.add_older, position, unit)
+            slot.next_older = unit.previous
+        return budget
+
+    def place(self, slot: DueSlot, add: Callable[[int, int], None], position: int, unit: Unit) -> int:
+        """Add a unit to a slot in memory. Returns the cost, in units."""
+        if unit.magic & ROLL:
+            add(slot.begin_ms + 1, position)
+            return 1
+        if unit.magic & DELETE:
+            recalled = self._recalled_by(unit)
+            if recalled is not None:
+                slot.deleted.add(recalled)
+                slot.deletes.append(position)
+            return RECORD_COST
+        if slot.begin_ms < unit.exact_ms <= slot.begin_ms + self._store.timers.precision_ms:
+            add(unit.exact_ms, position)
+            return 1
+        add(self._exact_ms(unit, slot.begin_ms), position)  # a Java broker wrote the unit
+        return RECORD_COST
+
+    def _exact_ms(self, unit: Unit, slot_ms: int) -> int:
         """When a message is due, according to its record."""
         precision_ms = self._store.timers.precision_ms
         message = self._message(unit)

@@ -1,7 +1,7 @@
 """The messages of one slot of the wheel, by the millisecond in which they are due.
 
     units of the slot, newest first ─▶ add_older ─┐
-    new units ──────────────────────▶ add ────────┴─▶ take(time): positions in the timer log, oldest first
+    new units ──────────────────────▶ add ────────┴─▶ due(time): positions in the timer log, oldest last
 
 A message takes 8 bytes, so a million messages in one second take 8 MB.
 """
@@ -56,8 +56,8 @@ class DueSlot:
         """Add a unit that is newer than all loaded ones."""
         self._table(self._newer, at_ms).append(position)
 
-    def next(self, now_ms: int) -> int | None:
-        """The position of the next unit that is due. It remains the next one until `took` is called."""
+    def due(self, now_ms: int) -> "array[int] | None":
+        """The units of the first millisecond that is due, the next one last. They are due until `took` is called."""
         while self._at and self._at[0] <= now_ms:
             at_ms = self._at[0]
             older = self._older.get(at_ms)
@@ -69,13 +69,13 @@ class DueSlot:
                     continue
                 older.reverse()
                 self._older[at_ms] = older
-            return older[-1]
+            return older
         return None
 
-    def took(self) -> None:
-        """The unit that `next` returned is done."""
-        self._older[self._at[0]].pop()
-        self.taken += 1
+    def took(self, count: int) -> None:
+        """The next units are done, so many of those that `due` returned."""
+        del self._older[self._at[0]][-count:]
+        self.taken += count
 
     def rest(self) -> list[int]:
         """All units that were not taken, oldest first, including those of recalls."""

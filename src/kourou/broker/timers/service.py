@@ -28,6 +28,7 @@ from kourou.broker.timers.copies import Offsets
 from kourou.broker.timers.counts import Counts
 from kourou.broker.timers.delivering import Delivery
 from kourou.broker.timers.due_slot import DamagedError, DueSlot
+from kourou.broker.timers.lane import make_timer_lane
 from kourou.broker.timers.mark import Mark
 from kourou.broker.timers.rebuilding import Waiting, search
 from kourou.protocol.bodies import TimerMetricsSerializeWrapper
@@ -56,9 +57,6 @@ BEHIND_NS: Final = 10_000_000
 UNITS_IN_SLICE: Final = 1_000
 """The most units of slots that one step loads."""
 
-RECORD_COST: Final = 20
-"""The cost of reading a record, in units."""
-
 SLOTS_COST: Final = 500
 """The cost of a search for the next slot with units, in units."""
 
@@ -70,9 +68,6 @@ CHANGES_MAX: Final = 65_536
 
 LOOKED_THROUGH_BYTES: Final = 64 * 1024 * 1024
 """How far the log may grow before a new checkpoint is written, since a start searches this part for copies."""
-
-SLOTS_TRIED: Final = 1_000
-"""How many earlier slots are tried for a message whose place in the wheel is taken by an undelivered slot."""
 
 BLANK_SLOTS: Final = 60
 """Unused slots between the newest and the oldest slots in each half of a wheel."""
@@ -118,6 +113,7 @@ class Timers:
         self._precision_ms = store.timers.precision_ms
         self.counts = Counts(counts_file.load(), lambda: keep.touch(COUNTS), store.clock)
         self._delivery = Delivery(settings, store, writer, stats, self.counts, self._pause)
+        self.lane = make_timer_lane(settings, store, writer, stats, self.counts)
         self._is_on = settings.timers and settings.role is not Role.SLAVE  # a slave's master delivers
         self._slots: dict[int, DueSlot] = {}  # the current slot and the next one
         self._mark = Mark(store)
@@ -331,6 +327,25 @@ class Timers:
 
     def _enter_some(self, now_ms: int, time_ms: int) -> bool:
         """Put the next messages into the wheel. False if there are no more, or if they have to wait."""
+        if not self._enter_usual(now_ms, time_ms) and not self._enter_any(now_ms, time_ms):
+            return False
+        self._changed = True
+        return self._has_news and self._files.wheel.changes < CHANGES_MAX
+
+    def _enter_usual(self, now_ms: int, time_ms: int) -> bool:
+        """Let the lane put messages into the wheel. False: there is no lane, or the next message is unusual."""
+        if self.lane is None or not self.pending or len(self._done):
+            return False
+        written_ms = self._floor(time_ms)
+        until_ms = written_ms + self._slots_ahead * self._precision_ms
+        place = self._slots, self.queue_offset, self.read_ms, written_ms, until_ms
+        count = self.lane.enter(*place, now_ms, count_max=SLICE, size_max=SLICE_BYTES)
+        self.pending += count
+        self.queue_offset += count
+        return count > 0
+
+    def _enter_any(self, now_ms: int, time_ms: int) -> bool:
+        """Put messages into the wheel one by one. False if they have to wait."""
         result = self._store.reader.get(TIMER_TOPIC, 0, self.queue_offset, SLICE, max_size=SLICE_BYTES, is_bulk=True)
         if result.next_offset <= self.queue_offset:
             self._pause(f"entry {self.queue_offset} of {TIMER_TOPIC} can't be read", now_ms)
@@ -344,8 +359,12 @@ class Timers:
                 return False
             self.queue_offset = message.queue_offset + 1
         self.queue_offset = max(self.queue_offset, result.next_offset)
-        self._changed = True
-        return self._has_news and self._files.wheel.changes < CHANGES_MAX
+        return True
+
+    @property
+    def _slots_ahead(self) -> int:
+        """The range of the wheel."""
+        return min(self._settings.timer_roll_slots, self._files.wheel.slots // 2 - BLANK_SLOTS)
 
     def _enter_one(self, message: StoredMessage, now_ms: int, time_ms: int) -> bool:
         """Put one message into the wheel. False if the disk refuses it, or if its slot has undelivered messages."""
@@ -363,13 +382,13 @@ class Timers:
             return is_delete or self._delivery.at_once(message, time_ms, now_ms)
         written_ms = self._floor(time_ms)
         magic, target_ms = DEFAULT | (DELETE if is_delete else 0), slot_ms
-        slots = min(self._settings.timer_roll_slots, self._files.wheel.slots // 2 - BLANK_SLOTS)
+        slots = self._slots_ahead
         beyond = (slot_ms - written_ms) // self._precision_ms - slots
         if beyond >= 0:  # if it would soon roll again, it rolls earlier
             magic |= ROLL
             target_ms = written_ms + (slots // 2 if beyond < slots // 3 else slots) * self._precision_ms
         if self._files.wheel.is_in_use(target_ms, self.read_ms):  # the clock was set forward by more than a week
-            free_ms = self._free_before(target_ms)
+            free_ms = self._files.wheel.free_before(target_ms, self.read_ms)
             if free_ms is None:
                 self._blocked_ms = message.stored_ms
                 return False
@@ -393,51 +412,16 @@ class Timers:
             self.counts.waits(name, (exact_ms - message.born_ms) // 1000)
         slot = self._slots.get(target_ms)
         if slot is not None:
-            self._place(slot, slot.add, position, unit)
+            self._delivery.place(slot, slot.add, position, unit)
         return True
 
-    def _free_before(self, slot_ms: int) -> int | None:
-        """The last slot before this one that is not delivered yet and whose place in the wheel is free."""
-        last_ms = slot_ms - self._precision_ms
-        first_ms = max(self.read_ms, last_ms - SLOTS_TRIED * self._precision_ms)
-        slots = range(last_ms, first_ms, -self._precision_ms)
-        return next((time_ms for time_ms in slots if not self._files.wheel.is_in_use(time_ms, self.read_ms)), None)
-
     # ── Slots in memory ───────────────────────────────────────────────────────────────────────────────────────────
-
-    def _place(self, slot: DueSlot, add: Callable[[int, int], None], position: int, unit: Unit) -> int:
-        """Add a unit to a slot. Returns the cost, in units."""
-        if unit.magic & ROLL:
-            add(slot.begin_ms + 1, position)
-            return 1
-        if unit.magic & DELETE:
-            recalled = self._delivery.recalled_by(unit)
-            if recalled is not None:
-                slot.deleted.add(recalled)
-                slot.deletes.append(position)
-            return RECORD_COST
-        if slot.begin_ms < unit.exact_ms <= slot.begin_ms + self._precision_ms:
-            add(unit.exact_ms, position)
-            return 1
-        add(self._delivery.exact_ms(unit, slot.begin_ms), position)  # a Java broker wrote the unit
-        return RECORD_COST
 
     def _slot(self, begin_ms: int) -> DueSlot:
         slot = self._slots.get(begin_ms)
         if slot is None:
             slot = self._slots[begin_ms] = DueSlot(begin_ms, self._files.wheel.slot(begin_ms).last)
         return slot
-
-    def _load(self, slot: DueSlot, budget: int) -> int:
-        """Load units of a slot. Returns the rest of the budget."""
-        while not slot.is_loaded and budget > 0:
-            position = slot.next_older
-            unit = self._files.log.unit(position)
-            if unit is None or unit.previous >= position or self._floor(unit.slot_ms) != slot.begin_ms:
-                raise DamagedError(f"the timer log is damaged at {position}")
-            budget -= self._place(slot, slot.add_older, position, unit)
-            slot.next_older = unit.previous
-        return budget
 
     def _leave_empty(self, begin_ms: int) -> None:
         """The wheel is empty: continue with a later slot."""
@@ -453,12 +437,12 @@ class Timers:
 
     def _advance(self, time_ms: int) -> None:
         """Load the current slot and the next one, and leave slots that are done."""
-        budget = self._load(self._slot(self.read_ms), UNITS_IN_SLICE)
+        budget = self._delivery.load(self._slot(self.read_ms), UNITS_IN_SLICE)
         while budget > 0:
             if self._mark.time_ms <= self.read_ms < time_ms:
                 self._mark.set(time_ms)
             slot = self._slot(self.read_ms)
-            budget = self._load(slot, budget)
+            budget = self._delivery.load(slot, budget)
             end_ms = self.read_ms + self._precision_ms
             if budget <= 0 or slot.first_ms is not None or time_ms < end_ms or not self._is_complete(self.read_ms):
                 break
@@ -467,7 +451,7 @@ class Timers:
             if self.read_ms < now_ms and self.read_ms not in self._slots:
                 self.read_ms = self._files.wheel.next_used(self.read_ms, now_ms)
                 budget -= SLOTS_COST
-        self._load(self._slot(self.read_ms + self._precision_ms), budget)
+        self._delivery.load(self._slot(self.read_ms + self._precision_ms), budget)
 
     def _leave(self, slot: DueSlot) -> None:
         """A slot is delivered: continue with the next one."""
@@ -487,22 +471,35 @@ class Timers:
             return
         begin, until_ns = self._store.log.end, self._clock_ns() + SLICE_NS
         while self._store.log.end - begin < SLICE_BYTES:
-            position = slot.next(time_ms)
-            if position is None:
+            due = slot.due(time_ms)
+            if due is None:
                 return
             if not slot.taken:
                 self._copies_from = self._store.log.end
-            unit = self._files.log.unit(position)
-            if unit is not None and not self._delivery.deliver(unit, slot, self._done, time_ms, now_ms):
-                return
-            if unit is not None and unit.magic & ROLL:  # may be a recall, which has to be entered in time
-                self._mark.move()
-                self._old_until = self._store.log.end
-            slot.took()
-            self.pending -= 1
+            count = 0
+            if self.lane is not None and not slot.deleted and not len(self._done):
+                size_max = SLICE_BYTES - (self._store.log.end - begin)
+                count = self.lane.deliver(due, time_ms, now_ms, size_max=size_max)
+            if not count:
+                if not self._deliver_one(self._files.log.unit(due[-1]), slot, now_ms, time_ms):
+                    return
+                count = 1
+            slot.took(count)
+            self.pending -= count
             self._changed = True
             if self._clock_ns() > until_ns:
                 return
+
+    def _deliver_one(self, unit: Unit | None, slot: DueSlot, now_ms: int, time_ms: int) -> bool:
+        """Deliver a message. False if the disk refuses it."""
+        if unit is None:
+            return True
+        if not self._delivery.deliver(unit, slot, self._done, time_ms, now_ms):
+            return False
+        if unit.magic & ROLL:  # may be a recall, which has to be entered in time
+            self._mark.move()
+            self._old_until = self._store.log.end
+        return True
 
     # ── Checkpoints ───────────────────────────────────────────────────────────────────────────────────────────────
 

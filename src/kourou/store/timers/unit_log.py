@@ -79,6 +79,16 @@ class UnitLog:
         unit = Unit._make(UNIT.unpack_from(buffer, at))
         return unit if unit.is_valid else None
 
+    def file_at(self, position: int) -> tuple[int, memoryview] | None:
+        """The file with the unit at a position: where it begins, and its bytes. None if there is no unit.
+
+        Raises OSError.
+        """
+        if not self._segments.start <= position < min(self.end, self._segments.end):
+            return None
+        buffer, at = self._view(position)
+        return position - at, buffer
+
     def units(self, begin: int) -> Iterator[tuple[int, Unit]]:
         """All units from a position on, up to the first invalid one. Raises OSError."""
         position = max(begin, self._segments.start)
@@ -109,6 +119,22 @@ class UnitLog:
         UNIT.pack_into(buffer, at, unit[0], previous, *unit[2:])
         self.end += UNIT_SIZE
         return position
+
+    def room(self, count: int) -> memoryview | None:
+        """Where the next units go, until `extend`. None: they do not fit into one file.
+
+        Raises DiskFullError, DiskFailedError.
+        """
+        size = count * UNIT_SIZE
+        if self._segments.file_size - self.end % self._segments.file_size < size + BLANK.size:
+            return None
+        self._make_room(size)
+        buffer, at = self._view(self.end)
+        return buffer[at : at + size]
+
+    def extend(self, count: int) -> None:
+        """Units were written to the room."""
+        self.end += count * UNIT_SIZE
 
     def _make_room(self, size: int) -> None:
         if self.end + size <= self._room:

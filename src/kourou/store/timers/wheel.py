@@ -21,6 +21,9 @@ from kourou.store.timers.layout import EMPTY, NONE, SLOT, SLOT_SIZE, Slot
 SLOTS_LOOKED_AT: Final = 20_000
 """How many slots are examined at once, which takes a few milliseconds."""
 
+SLOTS_TRIED: Final = 1_000
+"""How many earlier slots are tried for a message whose place in the wheel is taken by an undelivered slot."""
+
 _ROOM: Final = 64 * 1024
 _Changes = dict[int, tuple[int, int, int, int]]
 
@@ -90,6 +93,13 @@ class Wheel:
         if found is None and self._buffer is not None:
             found = SLOT.unpack_from(self._buffer, index * SLOT_SIZE)
         return found is not None and read_ms // self.precision_ms <= found[0] != time
+
+    def free_before(self, time_ms: int, read_ms: int) -> int | None:
+        """The last slot before this one whose place is free, of those after `read_ms`."""
+        last_ms = time_ms - self.precision_ms
+        first_ms = max(read_ms, last_ms - SLOTS_TRIED * self.precision_ms)
+        slots = range(last_ms, first_ms, -self.precision_ms)
+        return next((slot_ms for slot_ms in slots if not self.is_in_use(slot_ms, read_ms)), None)
 
     def put(self, time_ms: int, slot: Slot) -> None:
         time = time_ms // self.precision_ms
