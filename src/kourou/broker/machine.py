@@ -551,10 +551,8 @@ class Broker:
         arrived = self.store.take_arrived()
         if self.pull.polls.by_queue:
             self.pull.polls.wake(arrived, now_ms)
-        for topic, _ in arrived:
-            if topic == SCHEDULE_TOPIC:
-                self.delays.look(now_ms)
-                break
+        if any(topic == SCHEDULE_TOPIC for topic, _ in arrived):
+            self.delays.look(now_ms)
 
     def _tell_late_senders(self, now_ms: int) -> None:
         for token, missing in self.store.durability.late(now_ms):
