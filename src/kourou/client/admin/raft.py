@@ -34,6 +34,18 @@ class Raft:
         Raises RefusedError if the group has no leader, or the leader is not registered with the name servers.
         """
         status = await self.status(broker)
+        found = await self._find_leader(broker, status)
+        if found is not None:
+            return found
+        text = (
+            f"{status.leader} leads the group, and no name server knows its address" if status.leader else "no leader"
+        )
+        raise refused(
+            ResponseCode.SYSTEM_ERROR, f"group {status.group}: {text}: try again, or give the leader's address"
+        )
+
+    async def _find_leader(self, broker: str, status: RaftStatus) -> tuple[str, RaftStatus] | None:
+        """None if there is none. `status` is the state of the group as this broker sees it."""
         if status.role == "leader":
             return broker, status
         for address in await self._others(broker):
@@ -43,12 +55,7 @@ class Raft:
                 continue
             if found.role == "leader" and found.group == status.group:
                 return address, found
-        text = (
-            f"{status.leader} leads the group, and no name server knows its address" if status.leader else "no leader"
-        )
-        raise refused(
-            ResponseCode.SYSTEM_ERROR, f"group {status.group}: {text}: try again, or give the leader's address"
-        )
+        return None
 
     async def transfer(self, broker: str, member: str) -> None:
         """Let a member lead. Returns when it does. Raises RefusedError."""
@@ -105,16 +112,19 @@ class Raft:
         await self._ask.broker(leader, RequestCode.CHANGE_RAFT_MEMBER, header)
 
     async def _led(self, broker: str) -> tuple[str, RaftStatus]:
-        """As `leader`, and waits a moment for one."""
+        """As `leader`, and waits a moment for one. A broker that belongs to no group is not asked again."""
         loop = asyncio.get_running_loop()
         until = loop.time() + LEADER_S
-        while True:
+        while loop.time() < until:
             try:
-                return await self.leader(broker)
-            except RefusedError:
-                if loop.time() >= until:
+                found = await self._find_leader(broker, await self.status(broker))
+                if found is not None:
+                    return found
+            except RefusedError as error:
+                if error.code != ResponseCode.SYSTEM_BUSY:  # it is starting
                     raise
             await asyncio.sleep(STEP_S)
+        return await self.leader(broker)
 
     async def _others(self, broker: str) -> list[str]:
         """The addresses of the group's other brokers, that of the leader first."""
