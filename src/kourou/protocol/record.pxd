@@ -15,7 +15,7 @@ cdef class Scanner:
     cdef bint _crc
     cdef long long _base
     cdef readonly str reason
-    cdef readonly Py_ssize_t at, next_at, body_at, topic_at, properties_at, keys_at, unique_key_at, tags_at
+    cdef readonly Py_ssize_t at, next_at, last_at, body_at, topic_at, properties_at, keys_at, unique_key_at, tags_at
     cdef readonly int size, magic, body_crc, queue_id, flag, sys_flag, reconsume_times
     cdef readonly int body_size, topic_size, properties_size, keys_size, unique_key_size, tags_size
     cdef readonly long long queue_offset, physical_offset, born_ms, stored_ms, prepared_offset, tags_hash
@@ -43,6 +43,8 @@ cdef class Scanner:
     cdef int _stop(self, int found, str reason) except -1
     @cython.locals(found=int)
     cpdef int skip_records(self) except -1
+    @cython.locals(found=int)
+    cpdef int skip_some(self, Py_ssize_t count) except -1
     @cython.locals(tags_hash="long long")
     cpdef find_keys(self)
     @cython.locals(

@@ -176,6 +176,7 @@ class Scanner:
         "flag",
         "keys_at",
         "keys_size",
+        "last_at",
         "magic",
         "next_at",
         "physical_offset",
@@ -212,6 +213,8 @@ class Scanner:
         # Where in the buffer the current record starts, and where the next step continues.
         self.at = start
         self.next_at = start
+        # Where the last record starts that `skip_some` has found; -1: none.
+        self.last_at = -1
         # Why the last step found no record.
         self.reason = ""
 
@@ -314,6 +317,16 @@ class Scanner:
         found = self.step()
         while found == _RECORD:
             found = self.step()
+        return found
+
+    def skip_some(self, count: int) -> int:
+        """Like `skip_records`, over at most `count` records. Returns RECORD if there may be more."""
+        found = _RECORD
+        while count > 0 and found == _RECORD:
+            found = self.step()
+            if found == _RECORD:
+                self.last_at = self.at
+            count -= 1
         return found
 
     def find_keys(self) -> None:

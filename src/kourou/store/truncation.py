@@ -25,6 +25,9 @@ from kourou.turns import Slices
 SLICE_RECORDS: Final = 256
 """How many records are read between two looks at the clock."""
 
+SKIPPED_RECORDS: Final = 10_000
+"""How many records are skipped between two looks at the clock."""
+
 
 @dataclass(frozen=True, slots=True)
 class LastRecord:
@@ -52,15 +55,12 @@ def last_record_before(log: CommitLog, end: int) -> Slices[LastRecord]:
 
 def _last_in_segment(log: CommitLog, base: int, end: int) -> Slices[LastRecord | None]:
     size = log.segments.file_size
-    scanner = scan_segment(log.segments, base, log.end)
-    last, at, count = None, 0, 0
-    while at < end - base and scanner.step() == Found.RECORD:
-        last, at, count = LastRecord(base + scanner.at, scanner.stored_ms), scanner.next_at, count + 1
-        if count % SLICE_RECORDS == 0:
-            yield 0
-    if at != end - base and end != base + size:
+    scanner = scan_segment(log.segments, base, min(end, log.end))
+    while scanner.skip_some(SKIPPED_RECORDS) == Found.RECORD:
+        yield 0
+    if scanner.at != end - base and end != base + size:
         raise StoreError(f"{log.segments.path(base)} can't be cut at {end - base}: no record ends there")
-    return last
+    return None if scanner.last_at < 0 else LastRecord(base + scanner.last_at, scanner.stored_ms)
 
 
 def cut_log(disk: Disk, log: CommitLog, end: int) -> None:

@@ -13,6 +13,7 @@ from kourou.protocol import headers
 from kourou.protocol.codes import RequestCode
 from kourou.protocol.command import Command
 from kourou.replication.links import Accepted, Closed, Connect, Link
+from kourou.store import truncation
 from kourou.store.epochs import Epochs
 from kourou.store.truncation import SLICE_RECORDS
 from kourou.testing.broker import ROOT, SMALL_STORE, SimulatedBroker
@@ -201,8 +202,9 @@ def many(first: int, end: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("has_epochs", [False, True])
-def test_a_long_segment_is_compared_and_cut_in_slices(has_epochs: bool) -> None:
+def test_a_long_segment_is_compared_and_cut_in_slices(has_epochs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A segment has up to 1 GiB of records, and clients are served while they are read."""
+    monkeypatch.setattr(truncation, "SKIPPED_RECORDS", SLICE_RECORDS)
     common, lost = 2 * SLICE_RECORDS - 200, 100
     world = slave_with(*many(0, common + lost))
     master = master_with(*many(0, common), *many(7_000, 7_200))

@@ -332,6 +332,14 @@ def test_the_unwritten_rest_of_a_segment_is_the_end() -> None:
     assert scanner.skip_records() == Found.END
 
 
+def test_some_records_are_skipped_at_a_time() -> None:
+    scanner = Scanner(HELLO * 5 + bytes(500))
+    assert (scanner.skip_some(0), scanner.last_at) == (Found.RECORD, -1)
+    assert (scanner.skip_some(3), scanner.last_at) == (Found.RECORD, 2 * len(HELLO))
+    assert (scanner.skip_some(2), scanner.last_at) == (Found.RECORD, 4 * len(HELLO))
+    assert (scanner.skip_some(9), scanner.last_at, scanner.at) == (Found.END, 4 * len(HELLO), 5 * len(HELLO))
+
+
 def test_nothing_beyond_the_range_is_seen() -> None:
     two = HELLO + HELLO
     assert Scanner(two, 0, len(HELLO)).skip_records() == Found.END
