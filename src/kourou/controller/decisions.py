@@ -186,14 +186,14 @@ def replace_dead(table: Groups, name: str, alive: Alive, *, unclean: bool) -> De
 
 
 def master_of(table: Groups, header: headers.GetReplicaInfo) -> Decision:
-    """GET_REPLICA_INFO."""
+    """GET_REPLICA_INFO. Without the epoch, Apache's brokers do not ask for an election of a group without master."""
     group = table.get(header.broker_name or "")
     if group is None:
         return refuse(ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST, "this broker group is not known")
     answer = headers.GetReplicaInfoAnswer(
         master_broker_id=group.master,
         master_address=group.master_address,
-        master_epoch=None if group.master is None else group.epoch,
+        master_epoch=group.epoch,
     )
     return Decision(header=answer, body=set_of(group))
 

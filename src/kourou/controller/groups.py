@@ -54,7 +54,8 @@ class Group(msgspec.Struct, frozen=True):
         )
 
     def without_master(self) -> "Group":
-        return structs.replace(self, master=None)
+        """The group without its master, in a new epoch: Apache's brokers ignore anything that has no newer one."""
+        return structs.replace(self, master=None, epoch=self.epoch + 1)
 
     def with_set(self, members: tuple[int, ...]) -> "Group":
         return structs.replace(self, in_sync=members, set_epoch=self.set_epoch + 1)
