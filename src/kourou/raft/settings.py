@@ -18,7 +18,7 @@ class RaftSettings:
     """SYNC_FLUSH: only bytes on disk count for a majority. ASYNC_FLUSH (False): bytes in memory count as well."""
     batch_bytes: int = 256 * 1024
     """The most bytes of the log in one message; a larger record is sent alone."""
-    gather_ms: int = 5
+    gather_ms: int = 10
     """With ASYNC_FLUSH, members that a majority does not need are sent less than a batch at most this often."""
     in_flight_bytes: int = 4 * 1024 * 1024
     """The most bytes sent to a follower that it has not acknowledged."""
