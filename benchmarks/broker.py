@@ -216,7 +216,7 @@ def compare(flush: str, plan: Plan, home: Path, result: Result, kind: type[Conte
 
 
 def run(options: argparse.Namespace) -> Result:
-    """Raises MissingToolError when there is no Java or no Maven, GaveUpError when a server does not start."""
+    """Raises MissingToolError if Java or Maven is missing, GaveUpError if a server does not start."""
     plan = Plan.of(options)
     result = Result("Broker, beside Apache's")
     outcomes: list[Measured] = []

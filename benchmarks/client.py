@@ -29,7 +29,7 @@ JAVA_SENT, JAVA_BATCHED, JAVA_CONSUMED = "16 threads", "batches of 32", "push co
 
 
 def run(options: argparse.Namespace) -> Result:
-    """Raises MissingToolError when there is no Java or no Maven, GaveUpError when a server does not start."""
+    """Raises MissingToolError if Java or Maven is missing, GaveUpError if a server does not start."""
     count = 10_000 if options.quick else 100_000
     result = Result("Python client, beside the Java client")
     with tempfile.TemporaryDirectory(prefix="kourou-bench-") as folder:

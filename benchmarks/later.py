@@ -32,7 +32,7 @@ class LaterContender(Contender):
 
 
 def run(options: argparse.Namespace) -> Result:
-    """Raises MissingToolError when there is no Java or no Maven, GaveUpError when a server does not start."""
+    """Raises MissingToolError if Java or Maven is missing, GaveUpError if a server does not start."""
     result = Result("Transactions and timers, beside Apache's")
     with tempfile.TemporaryDirectory(prefix="kourou-bench-") as folder:
         outcomes = compare("ASYNC_FLUSH", Plan.of(options), Path(folder), result, LaterContender)

@@ -205,7 +205,7 @@ def _compare(mode: str, plan: Plan, home: Path, result: Result) -> list[Measured
 
 
 def run(options: argparse.Namespace) -> Result:
-    """Raises MissingToolError when there is no Java or no Maven, GaveUpError when a server does not start."""
+    """Raises MissingToolError if Java or Maven is missing, GaveUpError if a server does not start."""
     plan = Plan.of(options)
     result = Result("Replication, beside Apache's")
     outcomes: list[Measured] = []

@@ -17,7 +17,7 @@ SHARE: Final = 3, 4
 """The part of the senders that a batch waits for. The slowest senders do not delay the others."""
 
 WAIT_MS: Final = 2
-"""How long a batch waits for senders, at most."""
+"""How long a batch waits for senders. If nothing else happens, a timer notices this a few milliseconds later."""
 
 LONGEST_PAUSE: Final = 1024
 """After failures, so many acknowledgements at most make no prediction."""
